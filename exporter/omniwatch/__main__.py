@@ -1,0 +1,5 @@
+"""`python -m omniwatch`."""
+
+from omniwatch.cli import main
+
+main()

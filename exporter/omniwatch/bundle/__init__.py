@@ -1,0 +1,1 @@
+"""Render, check and install: turns alerts/, dashboards/, runbooks/ and deploy/ into files for a site."""

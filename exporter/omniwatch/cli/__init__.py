@@ -1,0 +1,52 @@
+"""The command line: one file per command, imported when its command is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from pathlib import Path
+
+import click
+
+from omniwatch import __version__
+
+
+class Commands(click.Group):
+    """The modules of this package, each holding one click command named `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands without importing them."""
+        return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the one that was asked for."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List each command with its module's first line, read without importing what the command needs."""
+        rows = [(name, _first_line(name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _first_line(name: str) -> str:
+    spec = importlib.util.find_spec(f"{__name__}.{name.replace('-', '_')}")
+    if spec is None or spec.origin is None:
+        return ""
+    with Path(spec.origin).open(encoding="utf-8") as source:
+        return source.readline().strip().strip('"')
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="omniwatch")
+def main() -> None:
+    """Watch a speaking model server: is the voice still with the picture, and how late is the answer?
+
+    \b
+    Example:
+      omniwatch exporter tail:/run/omniwatch/events.jsonl
+    """

@@ -1,0 +1,160 @@
+"""omniwatch.yaml as typed settings: every threshold has its one home here, and a default that needs no file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+from msgspec import Meta, inspect
+
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class SettingsError(ValueError):
+    """The settings do not hold; the message is one line: file, path of the setting, what was wrong."""
+
+
+class Streams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How live streams are followed and how the listener's player is modelled."""
+
+    playout_buffer_ms: Annotated[float, Meta(ge=0, le=10_000)] = 80
+    """What a client holds back before it starts to play."""
+    stale_after_s: Positive = 60
+    """A stream that says nothing for so long takes its series away."""
+    max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
+    """How many streams get series of their own (the values of the label `stream`)."""
+    codebook_bits: Annotated[int, Meta(ge=1, le=16)] = 11
+    """Bits a codec code may use: 2048 entries a codebook. 16 switches the check off."""
+
+
+class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The frame protocol's windows and thresholds; the seeds' names."""
+
+    frame_ms: Positive = 80
+    """One codec frame at 12.5 Hz."""
+    cache_win: Annotated[int, Meta(ge=1, le=100_000)] = 75
+    """Frames the server keeps (6 s)."""
+    client_win: Annotated[int, Meta(ge=1, le=100_000)] = 150
+    """Frames the client keeps (12 s)."""
+    rtx_thr: Annotated[int, Meta(ge=1, le=1000)] = 3
+    """So many frames lost in a row are asked for again."""
+    drift_ms: Positive = 40
+    """Drift past which audio is forced back onto the picture."""
+
+
+class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a person is woken. A `_for_s` is how long the condition must hold first."""
+
+    drift_page_ms: Positive = 60
+    drift_for_s: Annotated[int, Meta(ge=0)] = 15
+    rtt_page_ms: Positive = 800
+    rtt_for_s: Annotated[int, Meta(ge=0)] = 20
+    red_line_ms: Positive = 750
+    """The answer a user should get: an objective, not a page."""
+    turns_share: Share = 0.2
+    """Page when more than this share of turns was out of sync …"""
+    turns_min: Annotated[int, Meta(ge=1)] = 3
+    """… of at least so many turns …"""
+    turns_window_s: Annotated[int, Meta(ge=1)] = 300
+    """… in this time."""
+    scrape_interval_s: Annotated[int, Meta(ge=1)] = 1
+    evaluation_interval_s: Annotated[int, Meta(ge=1)] = 5
+    """How often rules are evaluated, by Prometheus and in their unit tests alike."""
+
+
+class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where Alertmanager sends what it is given."""
+
+    page_webhook_url: Annotated[str, Meta(pattern="^https?://")] = "http://127.0.0.1:9095/page"
+
+
+class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Addresses that the rendered files name."""
+
+    exporter: str = "127.0.0.1:9842"
+    alertmanager: str = "127.0.0.1:9093"
+    runbook_base_url: str = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of omniwatch.yaml."""
+
+    sources: Annotated[list[str], Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: ["tail:/run/omniwatch/events.jsonl"]
+    )
+    """Where events come from when the command line names no source."""
+    streams: Streams = Streams()
+    frames: Frames = Frames()
+    alerts: Alerts = Alerts()
+    receivers: Receivers = Receivers()
+    site: Site = Site()
+
+
+def load(path: Path | None) -> Settings:
+    """Read settings from a YAML file; without a path, the defaults. Raises SettingsError."""
+    if path is None:
+        return Settings()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return parse(text, path.name)
+
+
+def parse(text: str, name: str = "omniwatch.yaml") -> Settings:
+    """Validate YAML text. Raises SettingsError that names the setting, what it takes and what it got."""
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{name}: {' '.join(str(error).split())}") from error
+    try:
+        return msgspec.convert({} if raw is None else raw, Settings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{name}: {_explain(str(error), raw)}") from error
+
+
+def _explain(message: str, raw: Any) -> str:
+    """Turn msgspec's message ("Expected `float`, got `str` - at `$.alerts.x`") into one for a user of YAML."""
+    what, _, where = message.partition(" - at `$")
+    steps = where.rstrip("`").replace("[", ".[").strip(".").split(".")
+    value, kind, path = raw, inspect.type_info(Settings), ""
+    for step in filter(None, steps):
+        if isinstance(kind, inspect.StructType):
+            value = value[step]
+            kind = next(field.type for field in kind.fields if field.name == step)
+        elif isinstance(kind, inspect.ListType):
+            value, kind = value[int(step.strip("[]"))], kind.item_type
+        path += step if step.startswith("[") or not path else f".{step}"
+    if "unknown field" in what:
+        unknown = what.split("`")[1]
+        return f"{path + '.' if path else ''}{unknown}: no such setting"
+    got = value if isinstance(value, (str, int, float)) else type(value).__name__
+    return f"{path + ': ' if path else ''}expected {_expected(kind)}, got {json.dumps(got)}"
+
+
+def _expected(kind: inspect.Type) -> str:
+    words = {
+        inspect.FloatType: "a number",
+        inspect.IntType: "a whole number",
+        inspect.StrType: "text",
+        inspect.StructType: "a mapping",
+        inspect.ListType: "a list",
+    }
+    bounds = (
+        ("gt", ">"),
+        ("ge", ">="),
+        ("lt", "<"),
+        ("le", "<="),
+        ("pattern", "like"),
+        ("min_length", "of at least"),
+    )
+    limits = (
+        f" {sign} {getattr(kind, name, None)}"
+        for name, sign in bounds
+        if getattr(kind, name, None) is not None
+    )
+    return words.get(type(kind), type(kind).__name__) + ",".join(limits)

@@ -1,0 +1,36 @@
+"""Where events come from: a file, the journal, standard input."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class SourceError(ValueError):
+    """A source that cannot exist: the message is one line for the user."""
+
+
+class Source(Protocol):
+    """A place whole lines are read from, without blocking, each exactly once.
+
+    `name` is the value of the label `source`. `up` is False while it cannot be read, and `error` then says why in
+    one line. `caught_up` is True when the last `read` left nothing unread. `invalid` counts, by reason of
+    `events.REASONS`, lines the source itself had to drop (they are never returned).
+    """
+
+    name: str
+    up: bool
+    error: str | None
+    caught_up: bool
+    invalid: dict[str, int]
+
+    def read(self, budget: int) -> bytes:
+        """Return whole lines, each ended by a line feed, about `budget` bytes of them; b"" when there is none now."""
+
+    def state(self) -> dict[str, Any]:
+        """The position after what `read` has returned so far, as msgpack-able values, for `restore`."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a former run's position."""
+
+    def close(self) -> None:
+        """Let go of files and processes."""
