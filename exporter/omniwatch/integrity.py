@@ -1,0 +1,72 @@
+"""Frame integrity: which 80 ms frames were lost, came twice, came late, or are not what they say.
+
+Ids are 32 bits and wrap; they are compared by serial arithmetic (RFC 1982).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from omniwatch.settings import Frames
+
+ID_MASK = 0xFFFFFFFF
+HALF = 0x80000000
+
+
+def ahead(first: int, second: int) -> int:
+    """Return how many frames `first` is ahead of `second`, negative when behind, in -2^31 .. 2^31 - 1."""
+    return ((first - second + HALF) & ID_MASK) - HALF
+
+
+class Findings(msgspec.Struct, gc=False):
+    """What one audio event's ids say: counts of frames; `epoch` when numbering began anew."""
+
+    lost: int = 0
+    duplicate: int = 0
+    late: int = 0
+    loss_runs: int = 0
+    epoch: bool = False
+
+
+class FrameWatch(msgspec.Struct, gc=False):
+    """The next id a stream should send, and the lost ids that may still come late (at most the client's window)."""
+
+    next_id: int = -1
+    missing: list[int] = msgspec.field(default_factory=list)
+
+    def restart(self, next_id: int) -> None:
+        """Begin a new epoch."""
+        self.next_id = next_id & ID_MASK
+        self.missing.clear()
+
+    def observe(self, first_id: int, count: int, windows: Frames) -> Findings:
+        """Take the ids first_id .. first_id + count - 1 of one event."""
+        step = ahead(first_id, self.next_id) if self.next_id >= 0 else 0
+        if step > windows.client_win or step < -windows.cache_win:
+            self.restart(first_id + count)
+            return Findings(epoch=True)
+        if step >= 0:
+            self.missing += ((self.next_id + i) & ID_MASK for i in range(step))
+            del self.missing[: -windows.client_win]
+            self.next_id = (first_id + count) & ID_MASK
+            return Findings(lost=step, loss_runs=int(step >= windows.rtx_thr))
+        return self._seen_before(first_id, count)
+
+    def _seen_before(self, first_id: int, count: int) -> Findings:
+        found = Findings()
+        for frame_id in ((first_id + i) & ID_MASK for i in range(count)):
+            if frame_id in self.missing:
+                self.missing.remove(frame_id)
+                found.late += 1
+            elif ahead(frame_id, self.next_id) < 0:
+                found.duplicate += 1
+            else:
+                self.next_id = (frame_id + 1) & ID_MASK
+        return found
+
+
+def is_corrupt(checksum: int | None, codes: list[int], codebook_bits: int) -> bool:
+    """Whether a frame's codes cannot be what was made: checksum is not the XOR of codebooks 0-3, or an unused bit is set."""
+    if len(codes) >= 4 and checksum is not None and codes[0] ^ codes[1] ^ codes[2] ^ codes[3] != checksum:
+        return True
+    return bool(codes) and max(codes) >> codebook_bits > 0

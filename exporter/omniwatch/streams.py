@@ -1,0 +1,359 @@
+"""The stream table: live streams, their slots, turns and curves. Pure: time reaches it in events and as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from omniwatch import events
+from omniwatch.drift import CAMERA_RESTART_MS, VIDEO_FRESH_S, Picture, Player
+from omniwatch.integrity import FrameWatch, ahead, is_corrupt
+from omniwatch.settings import Settings
+from omniwatch.totals import (
+    EXTRA_DELAY_EDGES,
+    OUTCOMES,
+    RESUME_RESULTS,
+    RTT_EDGES,
+    RTX_RESULTS,
+    Totals,
+    bounded,
+)
+from omniwatch.trend import Trend
+
+TRACKED_PER_SLOT = 16
+"""Streams followed for the counters' sake, as a multiple of those that have series: what bounds memory."""
+CLOCK_STEP_S = 5.0
+"""Events out of order by more than this mean that the server's clock was set back."""
+Turn = str | int | None
+OUTCOME_OF_REASON = {
+    "stop": "completed",
+    "length": "completed",
+    "done": "completed",
+    "abort": "aborted",
+    "cancelled": "aborted",
+    "disconnect": "aborted",
+    "error": "failed",
+}
+"""What servers call the end of a turn, where it is not an outcome's own name."""
+
+
+class Stream(msgspec.Struct):
+    """One listener. Of two turns at once, `asked` waits for its first speech while `turn` is still being played."""
+
+    id: str
+    slot: int
+    opened_t: float
+    last_t: float
+    peer: str | None = None
+    kind: str | None = None
+    closing: bool = False
+
+    asked: bool = False
+    asked_turn: Turn = None
+    asked_t: float = 0.0
+    turn: Turn = None
+    former_turn: Turn = None
+    speaking: bool = False
+    """Audio of `turn` came, and its playback is not over."""
+    turn_open: bool = False
+    """`turn` has not ended at the server: a player with nothing to play is starving."""
+
+    picture: Picture = msgspec.field(default_factory=Picture)
+    player: Player = msgspec.field(default_factory=Player)
+    frames: FrameWatch = msgspec.field(default_factory=FrameWatch)
+    trend: Trend = msgspec.field(default_factory=Trend)
+    stated: bool = False
+    drift_ms: float | None = None
+    worst_ms: float = 0.0
+    shifted_ms: float = 0.0
+    """What realignments took away so far."""
+
+    rtt_ms: float | None = None
+    rtt_vantage: str = "server"
+
+    def drift_at(self, now: float) -> float | None:
+        """Return the drift in ms at `now`: the last one, or, where no video marks the time, that of a player that starves."""
+        if self.stated or not self.speaking or now < self.player.start_t or self.picture_is_fresh(now):
+            return self.drift_ms
+        return self.modelled(now if self.turn_open else min(now, self.player.end_t))
+
+    def picture_is_fresh(self, t: float) -> bool:
+        """Whether video frames are coming, so that they sample the drift."""
+        return self.picture.seen and t - self.picture.t <= VIDEO_FRESH_S
+
+    def modelled(self, t: float) -> float:
+        """Return the player's drift in ms at t, the picture's clock carried on in real time."""
+        if not self.picture.seen:
+            return self.player.lag_ms(t)
+        if not self.player.pinned:
+            self.player.pin(self.picture, self.picture.pts_ms, self.picture.t)
+        return self.player.drift_ms(t, self.picture.at(t))
+
+    def silent_s(self, now: float) -> float:
+        """Return for how long this listener has waited for speech that is due; 0 when none is."""
+        if not (self.asked or (self.speaking and self.turn_open)):
+            return 0.0
+        heard_until = self.player.end_t if self.speaking else 0.0
+        return max(0.0, now - max(heard_until, self.asked_t if self.asked else 0.0))
+
+
+class State(msgspec.Struct):
+    """All that a table remembers; plain data, so that a checkpoint can keep it."""
+
+    totals: Totals
+    streams: dict[str, Stream] = msgspec.field(default_factory=dict)
+
+
+class StreamTable:
+    """Live streams and the totals over all that ever were. Feed it events in the order they were read."""
+
+    def __init__(self, settings: Settings, state: State | None = None) -> None:
+        self.state = state or State(Totals.empty(settings.alerts.drift_page_ms))
+        self.configure(settings)
+        self._handlers: dict[type[Any], Callable[[Stream, Any], None]] = {
+            events.StreamStart: self._stream_start,
+            events.Video: self._video,
+            events.TurnStart: self._turn_start,
+            events.Audio: self._audio,
+            events.Played: self._played,
+            events.TurnEnd: self._turn_end,
+            events.Rtt: self._rtt,
+            events.Realign: self._realign,
+            events.Rtx: self._rtx,
+            events.Resume: self._resume,
+            events.StreamEnd: self._stream_end,
+        }
+
+    def configure(self, settings: Settings) -> None:
+        """Take new settings; a new page threshold begins the drift histograms anew, whose edges hold it."""
+        self.settings = settings
+        self._stale_s = settings.streams.stale_after_s
+        self._buffer_s = settings.streams.playout_buffer_ms / 1000
+        self._codebook_bits = settings.streams.codebook_bits
+        self._frame_ms = settings.frames.frame_ms
+        fresh = Totals.empty(settings.alerts.drift_page_ms)
+        totals = self.totals = self.state.totals
+        if totals.drift_edges != fresh.drift_edges:
+            totals.drift_edges = fresh.drift_edges
+            totals.codec_drift_abs, totals.turn_drift_worst = fresh.codec_drift_abs, fresh.turn_drift_worst
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The live streams, those with a slot first, by slot."""
+        return sorted(self.state.streams.values(), key=lambda s: (s.slot < 0, s.slot, s.opened_t))
+
+    def apply(self, event: events.Event) -> None:
+        """Take one event."""
+        t = event.t
+        stream = self.state.streams.get(event.stream)
+        if stream is None:
+            stream = self._open(event)
+        elif not -CLOCK_STEP_S < t - stream.last_t <= self._stale_s or stream.closing:
+            stream = self._take_up_again(stream, event)
+        stream.last_t = t
+        self._handlers[type(event)](stream, event)
+
+    def advance(self, now: float) -> None:
+        """Let time pass: playbacks end, streams that ended or went stale leave."""
+        for stream in list(self.state.streams.values()):
+            self._end_playback_by(stream, now)
+            if now - stream.last_t > self._stale_s or (stream.closing and not stream.speaking):
+                self._remove(stream)
+
+    def _open(self, event: events.Event) -> Stream:
+        live = self.state.streams
+        if len(live) >= self.settings.streams.max_streams * TRACKED_PER_SLOT:
+            self._remove(min(live.values(), key=lambda s: s.last_t))
+            self.totals.streams_refused += 1
+        stream = live[event.stream] = Stream(event.stream, self._free_slot(), event.t, event.t)
+        return stream
+
+    def _free_slot(self) -> int:
+        taken = {stream.slot for stream in self.state.streams.values()}
+        return next((slot for slot in range(self.settings.streams.max_streams) if slot not in taken), -1)
+
+    def _take_up_again(self, stream: Stream, event: events.Event) -> Stream:
+        """A known id after its end, after a silence too long, or after the clock was set back."""
+        if event.t <= stream.last_t - CLOCK_STEP_S:
+            # What was sent before the step cannot be placed on the new clock: the turn goes on with a new player.
+            stream.player, stream.picture, stream.trend = Player(), Picture(), Trend()
+            stream.asked = False
+            return stream
+        if stream.closing and not isinstance(event, events.StreamStart):
+            return stream
+        self._remove(stream)
+        return self._open(event)
+
+    def _remove(self, stream: Stream) -> None:
+        self._give_up_turns(stream, "abandoned")
+        if stream.speaking:
+            self._playback_over(stream)
+        del self.state.streams[stream.id]
+        if stream.slot >= 0:
+            waiting = [s for s in self.state.streams.values() if s.slot < 0]
+            if waiting:
+                min(waiting, key=lambda s: s.opened_t).slot = stream.slot
+
+    def _give_up_turns(self, stream: Stream, outcome: str) -> None:
+        self.totals.turns[outcome] += stream.asked + stream.turn_open
+        stream.asked = stream.turn_open = False
+
+    def _playback_over(self, stream: Stream) -> None:
+        stream.speaking = False
+        self.totals.turn_drift_worst.observe(stream.worst_ms / 1000, self.totals.drift_edges)
+
+    def _end_playback_by(self, stream: Stream, t: float) -> None:
+        if stream.speaking and not stream.turn_open and t >= stream.player.end_t:
+            self._playback_over(stream)
+
+    def _sample(self, stream: Stream, t: float, drift_ms: float) -> None:
+        stream.drift_ms = drift_ms
+        size = abs(drift_ms)
+        if size > stream.worst_ms:
+            stream.worst_ms = size
+        totals = self.totals
+        totals.codec_drift_abs.observe(size / 1000, totals.drift_edges)
+        stream.trend.add(t, drift_ms + stream.shifted_ms)
+
+    def _stream_start(self, stream: Stream, event: events.StreamStart) -> None:
+        stream.peer, stream.kind = event.peer, event.kind
+
+    def _video(self, stream: Stream, event: events.Video) -> None:
+        t, pts_ms, picture = event.t, event.pts_ms, stream.picture
+        if stream.speaking:
+            player = stream.player
+            if not stream.turn_open and t > player.end_t:
+                self._playback_over(stream)
+            elif not stream.stated and 0 <= player.start_t <= t:
+                if not player.pinned:
+                    player.pin(picture, pts_ms, t)
+                elif pts_ms < picture.pts_ms - CAMERA_RESTART_MS:
+                    player.start_pts_ms += pts_ms - picture.at(t)
+                self._sample(stream, t, player.drift_ms(t, pts_ms))
+        picture.pts_ms = pts_ms
+        picture.t = t
+        picture.seen = True
+
+    def _turn_start(self, stream: Stream, event: events.TurnStart) -> None:
+        self.totals.turns["abandoned"] += stream.asked
+        stream.asked, stream.asked_turn, stream.asked_t = True, event.turn, event.t
+
+    def _audio(self, stream: Stream, event: events.Audio) -> None:
+        totals, t, dur_ms = self.totals, event.t, event.dur_ms
+        unheard = True
+        begins = False
+        if stream.asked or not stream.turn_open or (event.turn is not None and event.turn != stream.turn):
+            begins = self._begins_turn(stream, event)
+            if begins:
+                self._begin_speech(stream, event)
+            elif event.turn is not None and event.turn != stream.turn:
+                unheard = False
+        count = 1 if dur_ms == self._frame_ms else max(1, round(dur_ms / self._frame_ms))
+        totals.audio_frames += count
+        totals.audio_seconds += dur_ms / 1000
+        frame_id = event.frame_id
+        if frame_id is not None:
+            watch = stream.frames
+            if frame_id == watch.next_id:
+                watch.next_id = (frame_id + count) & 0xFFFFFFFF
+            elif not self._observe_ids(stream, frame_id, count, begins):
+                unheard = False
+        codes = event.codes
+        if codes is not None and is_corrupt(event.checksum, codes, self._codebook_bits):
+            totals.audio_frames_corrupt += 1
+        if event.expert_mask is not None:
+            totals.expert_masks[event.expert_mask] += count
+        if not unheard:
+            return
+        gap_s = stream.player.send(t, dur_ms, self._buffer_s)
+        if gap_s:
+            totals.audio_underrun_seconds += gap_s
+        if event.pts_ms is not None and event.video_pts_ms is not None:
+            stream.stated = True
+            self._sample(stream, t, event.pts_ms - event.video_pts_ms)
+        elif not stream.stated and t >= stream.player.start_t and not stream.picture_is_fresh(t):
+            self._sample(stream, t, stream.modelled(t))
+
+    def _begins_turn(self, stream: Stream, event: events.Audio) -> bool:
+        """Whether this audio is the first of a turn (and not more of this one, or the tail of one that was cut off)."""
+        if event.turn is None:
+            return stream.asked or not stream.turn_open
+        if stream.asked and event.turn == stream.asked_turn:
+            return True
+        return event.turn not in (stream.turn, stream.former_turn)
+
+    def _begin_speech(self, stream: Stream, event: events.Audio) -> None:
+        turn = stream.asked_turn if event.turn is None and stream.asked else event.turn
+        self.totals.turns["interrupted"] += stream.turn_open
+        if stream.speaking:
+            self._playback_over(stream)
+        if stream.asked and turn == stream.asked_turn:
+            stream.asked = False
+            self._observe_rtt(stream, (event.t - stream.asked_t) * 1000, "server")
+        stream.former_turn, stream.turn = stream.turn, turn
+        stream.speaking = stream.turn_open = True
+        stream.player, stream.worst_ms = Player(), 0.0
+        if not stream.stated:
+            stream.trend, stream.shifted_ms, stream.drift_ms = Trend(), 0.0, 0.0
+
+    def _observe_ids(self, stream: Stream, frame_id: int, count: int, begins: bool) -> bool:
+        """Take ids that are not just the next ones; return whether any of these frames was not heard before."""
+        watch, totals = stream.frames, self.totals
+        if watch.next_id < 0 or (begins and ahead(frame_id, watch.next_id) < 0):
+            watch.restart(frame_id + count)
+            return True
+        found = watch.observe(frame_id, count, self.settings.frames)
+        totals.audio_frames_lost += found.lost
+        totals.audio_frames_duplicate += found.duplicate
+        totals.audio_frames_late += found.late
+        totals.audio_loss_runs += found.loss_runs
+        if found.epoch:
+            stream.trend = Trend()
+        return found.duplicate < count
+
+    def _observe_rtt(self, stream: Stream, rtt_ms: float, vantage: str) -> None:
+        rtt_ms = max(0.0, rtt_ms)
+        self.totals.token_rtt[vantage].observe(rtt_ms / 1000, RTT_EDGES)
+        if vantage == "client" or stream.rtt_vantage == "server":
+            stream.rtt_ms, stream.rtt_vantage = rtt_ms, vantage
+
+    def _played(self, stream: Stream, event: events.Played) -> None:
+        if stream.speaking and event.turn in (None, stream.turn) and stream.player.start_t >= 0:
+            stream.player.heard(event.t, event.played_ms)
+
+    def _turn_end(self, stream: Stream, event: events.TurnEnd) -> None:
+        outcome = OUTCOME_OF_REASON.get(event.reason, bounded(event.reason, OUTCOMES))
+        if stream.turn_open and event.turn == stream.turn:
+            stream.turn_open = False
+            self.totals.turns[outcome] += 1
+            self.totals.audio_underrun_seconds += max(0.0, event.t - stream.player.end_t)
+            self._end_playback_by(stream, event.t)
+        elif stream.asked and event.turn == stream.asked_turn:
+            stream.asked = False
+            self.totals.turns["no_audio" if outcome == "completed" else outcome] += 1
+
+    def _rtt(self, stream: Stream, event: events.Rtt) -> None:
+        self._observe_rtt(stream, event.rtt_ms, "client")
+
+    def _realign(self, stream: Stream, event: events.Realign) -> None:
+        self.totals.codec_realign += 1
+        stream.shifted_ms += event.shift_ms
+        if not stream.stated:
+            stream.player.realign(event.shift_ms)
+
+    def _rtx(self, stream: Stream, event: events.Rtx) -> None:
+        self.totals.rtx_requests[bounded(event.result, RTX_RESULTS)] += 1
+
+    def _resume(self, stream: Stream, event: events.Resume) -> None:
+        totals = self.totals
+        totals.resume_requests[bounded(event.result, RESUME_RESULTS)] += 1
+        totals.resume_replayed_frames += event.replayed or 0
+        if event.extra_ms is not None:
+            totals.resume_extra_delay.observe(event.extra_ms / 1000, EXTRA_DELAY_EDGES)
+
+    def _stream_end(self, stream: Stream, event: events.StreamEnd) -> None:
+        self._give_up_turns(stream, "abandoned")
+        stream.closing = True
+        self._end_playback_by(stream, event.t)

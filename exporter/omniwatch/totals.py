@@ -1,0 +1,76 @@
+"""What is counted over all streams. The fields are the metric families they feed, without prefix and unit of counting."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import msgspec
+
+DRIFT_EDGES = (0.01, 0.02, 0.04, 0.045, 0.06, 0.09, 0.125, 0.185, 0.3, 0.5, 1.0, 2.5)
+"""Seconds. 45, 125 and 185 ms are the limits of ITU-R BT.1359 for a voice that leads and lags."""
+RTT_EDGES = (0.1, 0.2, 0.3, 0.5, 0.65, 0.75, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
+EXTRA_DELAY_EDGES = (0.0, 0.02, 0.04, 0.063, 0.08, 0.12, 0.2, 0.4, 0.75, 1.5, 3.0)
+
+OUTCOMES = ("completed", "aborted", "interrupted", "failed", "no_audio", "abandoned", "other")
+RESUME_RESULTS = ("hit", "replay", "gone", "ahead", "unknown", "refused", "other")
+RTX_RESULTS = ("hit", "partial", "miss", "refused", "other")
+VANTAGES = ("client", "server")
+
+
+class Histogram(msgspec.Struct, gc=False):
+    """Counts per bucket (not cumulative; the last is +Inf) and the sum of what was observed."""
+
+    counts: list[int]
+    sum: float = 0.0
+
+    def observe(self, value: float, edges: tuple[float, ...]) -> None:
+        """Count a value in the bucket of the first edge that is not below it."""
+        self.counts[bisect_left(edges, value)] += 1
+        self.sum += value
+
+
+def _histogram(edges: tuple[float, ...]) -> Histogram:
+    return Histogram([0] * (len(edges) + 1))
+
+
+def bounded(value: str, known: tuple[str, ...]) -> str:
+    """Keep a label's values to those known: a writer must not be able to make series."""
+    return value if value in known else "other"
+
+
+class Totals(msgspec.Struct):
+    """Counters and histograms; all only ever grow."""
+
+    drift_edges: tuple[float, ...]
+    codec_drift_abs: Histogram
+    turn_drift_worst: Histogram
+    audio_seconds: float = 0.0
+    audio_underrun_seconds: float = 0.0
+    audio_frames: int = 0
+    audio_frames_lost: int = 0
+    audio_frames_duplicate: int = 0
+    audio_frames_late: int = 0
+    audio_frames_corrupt: int = 0
+    audio_loss_runs: int = 0
+    codec_realign: int = 0
+    resume_replayed_frames: int = 0
+    streams_refused: int = 0
+    resume_extra_delay: Histogram = msgspec.field(default_factory=lambda: _histogram(EXTRA_DELAY_EDGES))
+    token_rtt: dict[str, Histogram] = msgspec.field(
+        default_factory=lambda: {vantage: _histogram(RTT_EDGES) for vantage in VANTAGES}
+    )
+    turns: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    resume_requests: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(RESUME_RESULTS, 0))
+    rtx_requests: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(RTX_RESULTS, 0))
+    expert_masks: list[int] = msgspec.field(default_factory=lambda: [0] * 256)
+    """Frames per value of expert_mask; what each expert had is worked out when asked."""
+
+    @classmethod
+    def empty(cls, drift_page_ms: float) -> Totals:
+        """Start at 0, with the page threshold among the drift edges, so that a rule can count what passed it."""
+        edges = tuple(sorted({*DRIFT_EDGES, drift_page_ms / 1000}))
+        return cls(edges, _histogram(edges), _histogram(edges))
+
+    def expert_frames(self) -> list[int]:
+        """Return frames per expert, by the bits of expert_mask."""
+        return [sum(n for mask, n in enumerate(self.expert_masks) if mask >> bit & 1) for bit in range(8)]
