@@ -11,7 +11,7 @@ will have been heard, is all there is to remember of the chunks.
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 VIDEO_FRESH_S = 1.0
 """A picture clock this old is carried on in real time; a camera sends frames far more often."""
@@ -19,7 +19,8 @@ CAMERA_RESTART_MS = 1000.0
 """A PTS that falls back by more than this is a camera that began anew, not a picture that went back."""
 
 
-class Picture(msgspec.Struct, gc=False):
+@dataclass(slots=True)
+class Picture:
     """The picture's position: the PTS of the last received frame, carried on in real time."""
 
     pts_ms: float = 0.0
@@ -31,7 +32,8 @@ class Picture(msgspec.Struct, gc=False):
         return self.pts_ms + (t - self.t) * 1000.0
 
 
-class Player(msgspec.Struct, gc=False):
+@dataclass(slots=True)
+class Player:
     """One turn as its listener hears it. `start_t` is p_0, negative before the first chunk."""
 
     start_t: float = -1.0

@@ -7,6 +7,8 @@ lost and skips what it has seen.
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -172,13 +174,16 @@ def _not_an_event(line: bytes, error: msgspec.ValidationError) -> Unknown | Inva
         other = _any_ev.decode(line)
     except (msgspec.ValidationError, RecursionError):
         return Invalid("fields", str(error))
+    except msgspec.DecodeError as malformed:
+        return Invalid("json", str(malformed))
     return Invalid("fields", str(error)) if other.ev in _known else other
 
 
 def decode_lines(chunk: bytes) -> list[AnyEvent | Unknown | Invalid]:
     """Decode whole lines, empty ones skipped, in order: all at once where all are good, else one by one."""
     try:
-        chunk.decode()
+        if not chunk.isascii():
+            chunk.decode()
         events: list[AnyEvent | Unknown | Invalid] = _decoder.decode_lines(chunk)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         events = []
@@ -200,3 +205,7 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Omniwatch event, version 1",
     } | schema
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")

@@ -5,7 +5,7 @@ Ids are 32 bits and wrap; they are compared by serial arithmetic (RFC 1982).
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass, field
 
 from omniwatch.settings import Frames
 
@@ -18,7 +18,8 @@ def ahead(first: int, second: int) -> int:
     return ((first - second + HALF) & ID_MASK) - HALF
 
 
-class Findings(msgspec.Struct, gc=False):
+@dataclass(slots=True)
+class Findings:
     """What one audio event's ids say: counts of frames; `epoch` when numbering began anew."""
 
     lost: int = 0
@@ -28,11 +29,12 @@ class Findings(msgspec.Struct, gc=False):
     epoch: bool = False
 
 
-class FrameWatch(msgspec.Struct, gc=False):
+@dataclass(slots=True)
+class FrameWatch:
     """The next id a stream should send, and the lost ids that may still come late (at most the client's window)."""
 
     next_id: int = -1
-    missing: list[int] = msgspec.field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
 
     def restart(self, next_id: int) -> None:
         """Begin a new epoch."""
@@ -65,8 +67,17 @@ class FrameWatch(msgspec.Struct, gc=False):
         return found
 
 
-def is_corrupt(checksum: int | None, codes: list[int], codebook_bits: int) -> bool:
-    """Whether a frame's codes cannot be what was made: checksum is not the XOR of codebooks 0-3, or an unused bit is set."""
-    if len(codes) >= 4 and checksum is not None and codes[0] ^ codes[1] ^ codes[2] ^ codes[3] != checksum:
-        return True
-    return bool(codes) and max(codes) >> codebook_bits > 0
+def is_corrupt(codes: list[int], checksum: int | None, codebook_size: int) -> bool:
+    """Whether codes cannot be what was made: `checksum` is not the XOR of codebooks 0-3, or a code is beyond the codebook.
+
+    codebook_size is a power of two, so that a code beyond it has a bit that none within has.
+    """
+    try:
+        a, b, c, d = codes
+    except ValueError:
+        if len(codes) < 4:
+            return bool(codes) and max(codes) >= codebook_size
+        a, b, c, d = codes[:4]
+        if max(codes) >= codebook_size:
+            return True
+    return a | b | c | d >= codebook_size or (checksum is not None and a ^ b ^ c ^ d != checksum)

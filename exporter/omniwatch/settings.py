@@ -46,6 +46,30 @@ class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Drift past which audio is forced back onto the picture."""
 
 
+class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long and how much of a turn the model server's side holds for a client that lost the network."""
+
+    grace_s: Positive = 30
+    """A client that is away for longer is not waited for: its turn is cancelled."""
+    heartbeat_s: Positive = 0.25
+    """A stream with nothing to say says so this often, so that a client can tell a slow model from a lost network."""
+    max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
+    """Turns at once, those held for clients that are away included."""
+    turn_bytes: Annotated[int, Meta(ge=65_536)] = 8 * 2**20
+    """A turn is held whole up to this size (174 s of 24 kHz speech), past it only its last `frames.cache_win`."""
+    total_bytes: Annotated[int, Meta(ge=65_536)] = 64 * 2**20
+    """All turns together."""
+    resumes_per_s: Positive = 5
+    resumes_burst: Positive = 10
+    """Resumes of one stream: so many at once, so many a second."""
+    rtx_per_s: Positive = 10
+    rtx_burst: Positive = 20
+    """Retransmissions and reports of one stream."""
+    misses_per_s: Positive = 1
+    misses_burst: Positive = 10
+    """Requests of one address that name no stream: past these it is answered no more."""
+
+
 class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a person is woken. A `_for_s` is how long the condition must hold first."""
 
@@ -65,6 +89,15 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evaluation_interval_s: Annotated[int, Meta(ge=1)] = 5
     """How often rules are evaluated, by Prometheus and in their unit tests alike."""
 
+    def __post_init__(self) -> None:
+        """Refuse a window that holds too few samples to count turns in."""
+        shortest = 4 * max(self.scrape_interval_s, self.evaluation_interval_s)
+        if self.turns_window_s < shortest:
+            raise ValueError(
+                f"turns_window_s: expected a whole number >= {shortest}, four scrapes and evaluations, "
+                f"got {self.turns_window_s}"
+            )
+
 
 class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where Alertmanager sends what it is given."""
@@ -80,6 +113,19 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runbook_base_url: str = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
 
 
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The model server this device runs, as systemd knows it."""
+
+    unit: Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_.@\\-]+\.(service|scope|slice)$")] = "qwen3-omni.service"
+    """Its unit: whose CPU limits, restarts and state are watched."""
+    container_id_file: str = "/run/qwen3-omni/container.id"
+    """Where a unit that starts a container leaves its id (docker run --cidfile): its cgroup is the container's."""
+    profile: str = "orin"
+    """How it is started: a file of deploy/profiles/."""
+    device_memory_gb: Positive = 64
+    """Memory of the device, CPUs' and GPU's together; a profile that needs more is refused."""
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of omniwatch.yaml."""
 
@@ -89,9 +135,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where events come from when the command line names no source."""
     streams: Streams = Streams()
     frames: Frames = Frames()
+    resume: Resume = Resume()
     alerts: Alerts = Alerts()
     receivers: Receivers = Receivers()
     site: Site = Site()
+    server: Server = Server()
 
 
 def load(path: Path | None) -> Settings:
@@ -129,6 +177,8 @@ def _explain(message: str, raw: Any) -> str:
         elif isinstance(kind, inspect.ListType):
             value, kind = value[int(step.strip("[]"))], kind.item_type
         path += step if step.startswith("[") or not path else f".{step}"
+    if not what.startswith(("Expected ", "Object ")):
+        return f"{path}.{what}"
     if "unknown field" in what:
         unknown = what.split("`")[1]
         return f"{path + '.' if path else ''}{unknown}: no such setting"

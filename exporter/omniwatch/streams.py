@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from omniwatch import events
-from omniwatch.drift import CAMERA_RESTART_MS, VIDEO_FRESH_S, Picture, Player
-from omniwatch.integrity import FrameWatch, ahead, is_corrupt
+from omniwatch.drift import CAMERA_RESTART_MS, Picture, Player
+from omniwatch.integrity import ID_MASK, ahead, is_corrupt
 from omniwatch.settings import Settings
+from omniwatch.stream import Stream
 from omniwatch.totals import (
     EXTRA_DELAY_EDGES,
-    OUTCOMES,
     RESUME_RESULTS,
     RTT_EDGES,
     RTX_RESULTS,
     Totals,
     bounded,
+    outcome_of,
 )
 from omniwatch.trend import Trend
 
@@ -26,84 +27,14 @@ TRACKED_PER_SLOT = 16
 """Streams followed for the counters' sake, as a multiple of those that have series: what bounds memory."""
 CLOCK_STEP_S = 5.0
 """Events out of order by more than this mean that the server's clock was set back."""
-Turn = str | int | None
-OUTCOME_OF_REASON = {
-    "stop": "completed",
-    "length": "completed",
-    "done": "completed",
-    "abort": "aborted",
-    "cancelled": "aborted",
-    "disconnect": "aborted",
-    "error": "failed",
-}
-"""What servers call the end of a turn, where it is not an outcome's own name."""
 
 
-class Stream(msgspec.Struct):
-    """One listener. Of two turns at once, `asked` waits for its first speech while `turn` is still being played."""
-
-    id: str
-    slot: int
-    opened_t: float
-    last_t: float
-    peer: str | None = None
-    kind: str | None = None
-    closing: bool = False
-
-    asked: bool = False
-    asked_turn: Turn = None
-    asked_t: float = 0.0
-    turn: Turn = None
-    former_turn: Turn = None
-    speaking: bool = False
-    """Audio of `turn` came, and its playback is not over."""
-    turn_open: bool = False
-    """`turn` has not ended at the server: a player with nothing to play is starving."""
-
-    picture: Picture = msgspec.field(default_factory=Picture)
-    player: Player = msgspec.field(default_factory=Player)
-    frames: FrameWatch = msgspec.field(default_factory=FrameWatch)
-    trend: Trend = msgspec.field(default_factory=Trend)
-    stated: bool = False
-    drift_ms: float | None = None
-    worst_ms: float = 0.0
-    shifted_ms: float = 0.0
-    """What realignments took away so far."""
-
-    rtt_ms: float | None = None
-    rtt_vantage: str = "server"
-
-    def drift_at(self, now: float) -> float | None:
-        """Return the drift in ms at `now`: the last one, or, where no video marks the time, that of a player that starves."""
-        if self.stated or not self.speaking or now < self.player.start_t or self.picture_is_fresh(now):
-            return self.drift_ms
-        return self.modelled(now if self.turn_open else min(now, self.player.end_t))
-
-    def picture_is_fresh(self, t: float) -> bool:
-        """Whether video frames are coming, so that they sample the drift."""
-        return self.picture.seen and t - self.picture.t <= VIDEO_FRESH_S
-
-    def modelled(self, t: float) -> float:
-        """Return the player's drift in ms at t, the picture's clock carried on in real time."""
-        if not self.picture.seen:
-            return self.player.lag_ms(t)
-        if not self.player.pinned:
-            self.player.pin(self.picture, self.picture.pts_ms, self.picture.t)
-        return self.player.drift_ms(t, self.picture.at(t))
-
-    def silent_s(self, now: float) -> float:
-        """Return for how long this listener has waited for speech that is due; 0 when none is."""
-        if not (self.asked or (self.speaking and self.turn_open)):
-            return 0.0
-        heard_until = self.player.end_t if self.speaking else 0.0
-        return max(0.0, now - max(heard_until, self.asked_t if self.asked else 0.0))
-
-
-class State(msgspec.Struct):
+@dataclass(slots=True)
+class State:
     """All that a table remembers; plain data, so that a checkpoint can keep it."""
 
     totals: Totals
-    streams: dict[str, Stream] = msgspec.field(default_factory=dict)
+    streams: dict[str, Stream] = field(default_factory=dict)
 
 
 class StreamTable:
@@ -131,13 +62,14 @@ class StreamTable:
         self.settings = settings
         self._stale_s = settings.streams.stale_after_s
         self._buffer_s = settings.streams.playout_buffer_ms / 1000
-        self._codebook_bits = settings.streams.codebook_bits
+        self._codebook_size = 1 << settings.streams.codebook_bits
         self._frame_ms = settings.frames.frame_ms
         fresh = Totals.empty(settings.alerts.drift_page_ms)
         totals = self.totals = self.state.totals
         if totals.drift_edges != fresh.drift_edges:
             totals.drift_edges = fresh.drift_edges
             totals.codec_drift_abs, totals.turn_drift_worst = fresh.codec_drift_abs, fresh.turn_drift_worst
+        self._drift_edges = fresh.drift_edges
 
     @property
     def streams(self) -> list[Stream]:
@@ -146,14 +78,19 @@ class StreamTable:
 
     def apply(self, event: events.Event) -> None:
         """Take one event."""
-        t = event.t
-        stream = self.state.streams.get(event.stream)
-        if stream is None:
-            stream = self._open(event)
-        elif not -CLOCK_STEP_S < t - stream.last_t <= self._stale_s or stream.closing:
-            stream = self._take_up_again(stream, event)
-        stream.last_t = t
-        self._handlers[type(event)](stream, event)
+        self.apply_all((event,))
+
+    def apply_all(self, batch: Iterable[events.Event]) -> None:
+        """Take events in their order."""
+        live, handlers, stale_s = self.state.streams, self._handlers, self._stale_s
+        for event in batch:
+            stream = live.get(event.stream)
+            if stream is None:
+                stream = self._open(event)
+            elif stream.closing or not -CLOCK_STEP_S < event.t - stream.last_t <= stale_s:
+                stream = self._take_up_again(stream, event)
+            stream.last_t = event.t
+            handlers[type(event)](stream, event)
 
     def advance(self, now: float) -> None:
         """Let time pass: playbacks end, streams that ended or went stale leave."""
@@ -166,7 +103,7 @@ class StreamTable:
         live = self.state.streams
         if len(live) >= self.settings.streams.max_streams * TRACKED_PER_SLOT:
             self._remove(min(live.values(), key=lambda s: s.last_t))
-            self.totals.streams_refused += 1
+            self.totals.streams_dropped += 1
         stream = live[event.stream] = Stream(event.stream, self._free_slot(), event.t, event.t)
         return stream
 
@@ -210,46 +147,55 @@ class StreamTable:
 
     def _sample(self, stream: Stream, t: float, drift_ms: float) -> None:
         stream.drift_ms = drift_ms
-        size = abs(drift_ms)
+        size = drift_ms if drift_ms >= 0 else -drift_ms
         if size > stream.worst_ms:
             stream.worst_ms = size
-        totals = self.totals
-        totals.codec_drift_abs.observe(size / 1000, totals.drift_edges)
-        stream.trend.add(t, drift_ms + stream.shifted_ms)
+        histogram = self.totals.codec_drift_abs
+        size /= 1000
+        histogram.counts[bisect_left(self._drift_edges, size)] += 1
+        histogram.sum += size
+        trend = stream.trend
+        if t >= trend.full_t:
+            trend.close(t)
+        trend.filling.append(drift_ms + stream.shifted_ms)
 
     def _stream_start(self, stream: Stream, event: events.StreamStart) -> None:
         stream.peer, stream.kind = event.peer, event.kind
 
     def _video(self, stream: Stream, event: events.Video) -> None:
-        t, pts_ms, picture = event.t, event.pts_ms, stream.picture
-        if stream.speaking:
-            player = stream.player
-            if not stream.turn_open and t > player.end_t:
-                self._playback_over(stream)
-            elif not stream.stated and 0 <= player.start_t <= t:
-                if not player.pinned:
-                    player.pin(picture, pts_ms, t)
-                elif pts_ms < picture.pts_ms - CAMERA_RESTART_MS:
-                    player.start_pts_ms += pts_ms - picture.at(t)
-                self._sample(stream, t, player.drift_ms(t, pts_ms))
-        picture.pts_ms = pts_ms
-        picture.t = t
+        picture = stream.picture
+        # While the server states the drift, frames say nothing more until the turn is over.
+        if stream.speaking and not (stream.stated and stream.turn_open):
+            self._see(stream, event)
+        picture.pts_ms = event.pts_ms
+        picture.t = event.t
         picture.seen = True
+
+    def _see(self, stream: Stream, event: events.Video) -> None:
+        """Sample the drift at a frame that falls in the playback."""
+        t, pts_ms, player = event.t, event.pts_ms, stream.player
+        if not stream.turn_open and t > player.end_t:
+            self._playback_over(stream)
+        elif not stream.stated and 0 <= player.start_t <= t:
+            if not player.pinned:
+                player.pin(stream.picture, pts_ms, t)
+            elif pts_ms < stream.picture.pts_ms - CAMERA_RESTART_MS:
+                player.start_pts_ms += pts_ms - stream.picture.at(t)
+            self._sample(stream, t, player.drift_ms(t, pts_ms))
 
     def _turn_start(self, stream: Stream, event: events.TurnStart) -> None:
         self.totals.turns["abandoned"] += stream.asked
         stream.asked, stream.asked_turn, stream.asked_t = True, event.turn, event.t
 
+    # The hot path: of every second event that comes. Calls that would be tidier are written out, their work is not.
     def _audio(self, stream: Stream, event: events.Audio) -> None:
-        totals, t, dur_ms = self.totals, event.t, event.dur_ms
-        unheard = True
-        begins = False
-        if stream.asked or not stream.turn_open or (event.turn is not None and event.turn != stream.turn):
+        totals, t, dur_ms, turn = self.totals, event.t, event.dur_ms, event.turn
+        begins, unheard = False, True
+        if stream.asked or not stream.turn_open or (turn != stream.turn and turn is not None):
             begins = self._begins_turn(stream, event)
             if begins:
                 self._begin_speech(stream, event)
-            elif event.turn is not None and event.turn != stream.turn:
-                unheard = False
+            unheard = turn is None or turn == stream.turn
         count = 1 if dur_ms == self._frame_ms else max(1, round(dur_ms / self._frame_ms))
         totals.audio_frames += count
         totals.audio_seconds += dur_ms / 1000
@@ -257,23 +203,27 @@ class StreamTable:
         if frame_id is not None:
             watch = stream.frames
             if frame_id == watch.next_id:
-                watch.next_id = (frame_id + count) & 0xFFFFFFFF
+                watch.next_id = (frame_id + count) & ID_MASK
             elif not self._observe_ids(stream, frame_id, count, begins):
                 unheard = False
         codes = event.codes
-        if codes is not None and is_corrupt(event.checksum, codes, self._codebook_bits):
+        if codes is not None and is_corrupt(codes, event.checksum, self._codebook_size):
             totals.audio_frames_corrupt += 1
         if event.expert_mask is not None:
             totals.expert_masks[event.expert_mask] += count
         if not unheard:
             return
-        gap_s = stream.player.send(t, dur_ms, self._buffer_s)
-        if gap_s:
-            totals.audio_underrun_seconds += gap_s
-        if event.pts_ms is not None and event.video_pts_ms is not None:
+        player = stream.player
+        if player.start_t >= 0 and t <= player.end_t:
+            player.end_t += dur_ms / 1000
+            player.sent_ms += dur_ms
+        else:
+            totals.audio_underrun_seconds += player.send(t, dur_ms, self._buffer_s)
+        pts_ms, picture_ms = event.pts_ms, event.video_pts_ms
+        if pts_ms is not None and picture_ms is not None:
             stream.stated = True
-            self._sample(stream, t, event.pts_ms - event.video_pts_ms)
-        elif not stream.stated and t >= stream.player.start_t and not stream.picture_is_fresh(t):
+            self._sample(stream, t, pts_ms - picture_ms)
+        elif not stream.stated and t >= player.start_t and not stream.picture_is_fresh(t):
             self._sample(stream, t, stream.modelled(t))
 
     def _begins_turn(self, stream: Stream, event: events.Audio) -> bool:
@@ -324,7 +274,7 @@ class StreamTable:
             stream.player.heard(event.t, event.played_ms)
 
     def _turn_end(self, stream: Stream, event: events.TurnEnd) -> None:
-        outcome = OUTCOME_OF_REASON.get(event.reason, bounded(event.reason, OUTCOMES))
+        outcome = outcome_of(event.reason)
         if stream.turn_open and event.turn == stream.turn:
             stream.turn_open = False
             self.totals.turns[outcome] += 1

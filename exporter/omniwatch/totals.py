@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-
-import msgspec
+from dataclasses import dataclass, field
 
 DRIFT_EDGES = (0.01, 0.02, 0.04, 0.045, 0.06, 0.09, 0.125, 0.185, 0.3, 0.5, 1.0, 2.5)
 """Seconds. 45, 125 and 185 ms are the limits of ITU-R BT.1359 for a voice that leads and lags."""
@@ -17,7 +16,8 @@ RTX_RESULTS = ("hit", "partial", "miss", "refused", "other")
 VANTAGES = ("client", "server")
 
 
-class Histogram(msgspec.Struct, gc=False):
+@dataclass(slots=True)
+class Histogram:
     """Counts per bucket (not cumulative; the last is +Inf) and the sum of what was observed."""
 
     counts: list[int]
@@ -38,7 +38,25 @@ def bounded(value: str, known: tuple[str, ...]) -> str:
     return value if value in known else "other"
 
 
-class Totals(msgspec.Struct):
+OUTCOME_OF_REASON = {
+    "stop": "completed",
+    "length": "completed",
+    "done": "completed",
+    "abort": "aborted",
+    "cancelled": "aborted",
+    "disconnect": "aborted",
+    "error": "failed",
+}
+"""What servers call the end of a turn, where it is not an outcome's own name."""
+
+
+def outcome_of(reason: str) -> str:
+    """Return the outcome that a server's reason for the end of a turn stands for."""
+    return OUTCOME_OF_REASON.get(reason, bounded(reason, OUTCOMES))
+
+
+@dataclass(slots=True)
+class Totals:
     """Counters and histograms; all only ever grow."""
 
     drift_edges: tuple[float, ...]
@@ -54,15 +72,15 @@ class Totals(msgspec.Struct):
     audio_loss_runs: int = 0
     codec_realign: int = 0
     resume_replayed_frames: int = 0
-    streams_refused: int = 0
-    resume_extra_delay: Histogram = msgspec.field(default_factory=lambda: _histogram(EXTRA_DELAY_EDGES))
-    token_rtt: dict[str, Histogram] = msgspec.field(
+    streams_dropped: int = 0
+    resume_extra_delay: Histogram = field(default_factory=lambda: _histogram(EXTRA_DELAY_EDGES))
+    token_rtt: dict[str, Histogram] = field(
         default_factory=lambda: {vantage: _histogram(RTT_EDGES) for vantage in VANTAGES}
     )
-    turns: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    resume_requests: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(RESUME_RESULTS, 0))
-    rtx_requests: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(RTX_RESULTS, 0))
-    expert_masks: list[int] = msgspec.field(default_factory=lambda: [0] * 256)
+    turns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    resume_requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESUME_RESULTS, 0))
+    rtx_requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RTX_RESULTS, 0))
+    expert_masks: list[int] = field(default_factory=lambda: [0] * 256)
     """Frames per value of expert_mask; what each expert had is worked out when asked."""
 
     @classmethod

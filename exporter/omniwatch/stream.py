@@ -1,0 +1,72 @@
+"""One listener: its turns, its player, its two curves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from omniwatch.drift import VIDEO_FRESH_S, Picture, Player
+from omniwatch.integrity import FrameWatch
+from omniwatch.trend import Trend
+
+Turn = str | int | None
+
+
+@dataclass(slots=True)
+class Stream:
+    """One listener. Of two turns at once, `asked` waits for its first speech while `turn` is still being played."""
+
+    id: str
+    slot: int
+    opened_t: float
+    last_t: float
+    peer: str | None = None
+    kind: str | None = None
+    closing: bool = False
+
+    asked: bool = False
+    asked_turn: Turn = None
+    asked_t: float = 0.0
+    turn: Turn = None
+    former_turn: Turn = None
+    speaking: bool = False
+    """Audio of `turn` came, and its playback is not over."""
+    turn_open: bool = False
+    """`turn` has not ended at the server: a player with nothing to play is starving."""
+
+    picture: Picture = field(default_factory=Picture)
+    player: Player = field(default_factory=Player)
+    frames: FrameWatch = field(default_factory=FrameWatch)
+    trend: Trend = field(default_factory=Trend)
+    stated: bool = False
+    drift_ms: float | None = None
+    worst_ms: float = 0.0
+    shifted_ms: float = 0.0
+    """What realignments took away so far."""
+
+    rtt_ms: float | None = None
+    rtt_vantage: str = "server"
+
+    def drift_at(self, now: float) -> float | None:
+        """Return the drift in ms at `now`: the last one, or, where no video marks the time, that of a player that starves."""
+        if self.stated or not self.speaking or now < self.player.start_t or self.picture_is_fresh(now):
+            return self.drift_ms
+        return self.modelled(now if self.turn_open else min(now, self.player.end_t))
+
+    def picture_is_fresh(self, t: float) -> bool:
+        """Whether video frames are coming, so that they sample the drift."""
+        return self.picture.seen and t - self.picture.t <= VIDEO_FRESH_S
+
+    def modelled(self, t: float) -> float:
+        """Return the player's drift in ms at t, the picture's clock carried on in real time."""
+        if not self.picture.seen:
+            return self.player.lag_ms(t)
+        if not self.player.pinned:
+            self.player.pin(self.picture, self.picture.pts_ms, self.picture.t)
+        return self.player.drift_ms(t, self.picture.at(t))
+
+    def silent_s(self, now: float) -> float:
+        """Return for how long this listener has waited for speech that is due; 0 when none is."""
+        if not (self.asked or (self.speaking and self.turn_open)):
+            return 0.0
+        heard_until = self.player.end_t if self.speaking else 0.0
+        return max(0.0, now - max(heard_until, self.asked_t if self.asked else 0.0))

@@ -1,0 +1,123 @@
+"""The event contract: what is taken, what is refused and why, and its schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omniwatch import events
+
+SCHEMA = Path(__file__).parents[1] / "docs" / "events.schema.json"
+GOOD = b'{"ev":"audio","t":1.5,"stream":"a","frame_id":3}'
+
+EXAMPLES = [
+    {
+        "ev": "stream_start",
+        "t": 1.0,
+        "stream": "a",
+        "peer": "10.0.0.7:4431",
+        "codec_hz": 12.5,
+        "kind": "video",
+    },
+    {"ev": "video", "t": 1.0, "stream": "a", "pts_ms": 33.4, "frame_id": "f1"},
+    {"ev": "turn", "t": 1.0, "stream": "a", "turn": "t1", "chars": 12, "w": "x", "n": 4},
+    {
+        "ev": "audio",
+        "t": 1.0,
+        "stream": "a",
+        "codes": [1, 2, 3, 4],
+        "checksum": 4,
+        "expert_mask": 15,
+        "turn": 7,
+    },
+    {"ev": "played", "t": 1.0, "stream": "a", "played_ms": 400, "turn": "t1"},
+    {"ev": "turn_end", "t": 1.0, "stream": "a", "turn": "t1", "reason": "completed"},
+    {"ev": "rtt", "t": 1.0, "stream": "a", "rtt_ms": 412.5},
+    {"ev": "realign", "t": 1.0, "stream": "a", "shift_ms": -48},
+    {"ev": "rtx", "t": 1.0, "stream": "a", "from_id": 9, "count": 3, "result": "hit"},
+    {"ev": "resume", "t": 1.0, "stream": "a", "last_good_id": 8, "result": "hit", "extra_ms": 40.0},
+    {"ev": "stream_end", "t": 1.0, "stream": "a", "reason": "closed"},
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: str(e["ev"]))
+def test_each_event_is_read_written_and_described_alike(example):
+    event = events.decode(json.dumps(example).encode())
+    assert isinstance(event, events.Event)
+    assert events.EV_OF[type(event)] == example["ev"]
+    again = events.encode(event)
+    assert again.endswith(b"\n")
+    assert events.decode(again[:-1]) == event
+    jsonschema.validate(example, events.json_schema())
+    jsonschema.validate(json.loads(again), events.json_schema())
+
+
+def test_the_examples_cover_the_contract():
+    assert [e["ev"] for e in EXAMPLES] == list(events.EV_OF.values())
+
+
+def test_the_committed_schema_is_that_of_the_structs():
+    assert json.loads(SCHEMA.read_text()) == events.json_schema(), "run `make schema`"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "json"),
+        (b"{", "json"),
+        (b"{]", "json"),
+        (b"[" * 100_000, "fields"),
+        (b'{"ev":' + b"[" * 50_000, "json"),
+        (b"[1]", "fields"),
+        (b"5", "fields"),
+        (b"{}", "fields"),
+        (b'{"ev":5}', "fields"),
+        (b'{"ev":"audio","t":1}', "fields"),
+        (b'{"ev":"audio","t":-1,"stream":"a"}', "fields"),
+        (b'{"ev":"audio","t":1e400,"stream":"a"}', "fields"),
+        (b'{"ev":"audio","t":NaN,"stream":"a"}', "json"),
+        (b'{"ev":"audio","t":1,"stream":""}', "fields"),
+        (b'{"ev":"audio","t":1,"stream":"' + b"x" * 65 + b'"}', "fields"),
+        (b'{"ev":"audio","t":1,"stream":"a","frame_id":4294967296}', "fields"),
+        (b'{"ev":"audio","t":1,"stream":"a","expert_mask":256}', "fields"),
+        (b'{"ev":"audio","t":1,"stream":"a","dur_ms":0}', "fields"),
+        (b'{"ev":"audio","t":1,"stream":"\xff"}', "encoding"),
+        (b'{"ev":"audio","t":1,"stream":"a","unread":"\xff"}', "encoding"),
+        (GOOD + b" " + GOOD, "json"),
+    ],
+)
+def test_a_line_that_is_no_event_is_refused_with_its_reason(line, reason):
+    refused = events.decode(line)
+    assert isinstance(refused, events.Invalid)
+    assert refused.reason == reason
+    assert refused.detail
+
+
+def test_unknown_fields_are_ignored_and_unknown_kinds_told_apart():
+    assert events.decode(b'{"ev":"rtt","t":1,"stream":"a","rtt_ms":5,"mood":"good"}') == events.Rtt(
+        t=1.0, stream="a", rtt_ms=5.0
+    )
+    assert events.decode(b'{"ev":"mood","w":"x","n":3}') == events.Unknown("mood", "x", 3)
+
+
+LINES = st.lists(
+    st.one_of(
+        st.sampled_from([json.dumps(e).encode() for e in EXAMPLES]),
+        st.sampled_from(
+            [b"", b"  ", b"{", b'{"ev":"mood"}', GOOD + GOOD, b'{"ev":"audio",', b'"t":1,"stream":"a"}']
+        ),
+        st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")),
+    ),
+    max_size=20,
+)
+
+
+@given(LINES)
+def test_a_chunk_gives_what_its_lines_give(lines):
+    chunk = b"".join(line + b"\n" for line in lines)
+    assert events.decode_lines(chunk) == [events.decode(line) for line in lines if line.strip()]
