@@ -77,9 +77,12 @@ class Spool:
         return os.fstat(self._fd).st_size
 
     def _rotate(self) -> None:
-        # Writers that share the file hold the lock of the same inode: the first renames, the others then find
-        # another file at the path and leave it alone.
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        # Writers that share the file lock the same inode: the first renames, the others find the lock taken, or
+        # another file at the path, and leave it alone. Nobody waits: a reader can hold a lock, too.
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
         try:
             if os.path.samestat(self.path.stat(), os.fstat(self._fd)):
                 for number in range(self.keep, 1, -1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -14,7 +15,7 @@ class Source(Protocol):
 
     `name` is the value of the label `source`. `up` is False while it cannot be read, and `error` then says why in
     one line. `caught_up` is True when the last `read` left nothing unread. `invalid` counts, by reason of
-    `events.REASONS`, lines the source itself had to drop (they are never returned).
+    `events.REASONS`, lines the source itself had to drop (they are never returned); who reads them sets them to 0.
     """
 
     name: str
@@ -34,3 +35,28 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of files and processes."""
+
+
+def open_source(spec: str) -> Source:
+    """Return the source that `tail:PATH`, `tail:GLOB`, `journal:UNIT`, `-` or a plain path names.
+
+    Nothing is read yet, and what is not there yet is waited for. Raises SourceError.
+    """
+    kind, colon, rest = spec.partition(":")
+    if spec == "-":
+        from omniwatch.sources.stdin import Stdin
+
+        return Stdin()
+    if kind == "journal" and colon:
+        from omniwatch.sources.journal import Journal
+
+        if not rest:
+            raise SourceError("journal: expected journal:UNIT, as in journal:qwen3-omni.service")
+        return Journal(rest)
+    path = rest if kind == "tail" and colon else spec
+    if not path:
+        raise SourceError("tail: expected tail:PATH, as in tail:/run/omniwatch/events.jsonl")
+    from omniwatch.sources.tail import Tail
+    from omniwatch.sources.tails import Tails
+
+    return Tails(path) if any(sign in path for sign in "*?[") else Tail(Path(path))

@@ -1,0 +1,57 @@
+"""What a restart needs to know, in one file that is either whole or refused."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+VERSION = 1
+"""Of what payloads mean. A file of another version is refused, and the run starts over."""
+
+_MAGIC = b"omniwatch"
+_HEADER = struct.Struct(f">{len(_MAGIC)}sHII")
+
+
+class CheckpointError(ValueError):
+    """The file is no checkpoint of this program; the message is one line: path, what is wrong."""
+
+
+def save(path: Path, payload: bytes) -> None:
+    """Replace the checkpoint at once, by a rename: whoever is killed in between leaves the old one. Raises OSError.
+
+    It is not forced to the disk. After a crash of the whole machine there may be an older checkpoint or a damaged
+    one, and so there may after any write that was not yet due; the event files are on a tmpfs and gone then, too.
+    Forcing it costs a flash write and up to some 100 ms a time, for a case in which there is nothing to resume.
+    """
+    header = _HEADER.pack(_MAGIC, VERSION, len(payload), zlib.crc32(payload))
+    beside = path.with_name(path.name + ".new")
+    try:
+        beside.write_bytes(header + payload)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path) -> bytes | None:
+    """Return the payload, None if there is no file. Raises CheckpointError, also where it cannot be read."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    if not raw.startswith(_MAGIC[: len(raw)]) or not raw:
+        raise CheckpointError(f"{path}: {'not a checkpoint of omniwatch' if raw else 'empty'}")
+    if len(raw) < _HEADER.size:
+        raise CheckpointError(f"{path}: cut short, {len(raw)} bytes")
+    _, version, size, crc = _HEADER.unpack_from(raw)
+    payload = raw[_HEADER.size :]
+    if version != VERSION:
+        raise CheckpointError(f"{path}: version {version}, this program reads version {VERSION}")
+    if len(payload) != size:
+        raise CheckpointError(f"{path}: {len(payload)} bytes where its header says {size}")
+    if zlib.crc32(payload) != crc:
+        raise CheckpointError(f"{path}: checksum does not match, the content was changed")
+    return payload
