@@ -1,0 +1,284 @@
+"""The metric families: each declared once, with its help, its labels and where its values come from."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from omniwatch import __version__
+from omniwatch.intake import Intake
+from omniwatch.stream import Stream
+from omniwatch.totals import EXTRA_DELAY_EDGES, RTT_EDGES, Histogram, Totals
+from omniwatch.view import View, cumulative_s, eta_s, rtt_ms, slope_ppm
+
+Row = tuple[tuple[str, ...], float]
+
+
+class Family(NamedTuple):
+    """A gauge or counter: its name (a counter's without `_total`), help, labels and rows of label values and value."""
+
+    kind: str
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    rows: Callable[[View], Iterable[Row]]
+
+
+class HistogramFamily(NamedTuple):
+    """A histogram in seconds: its edges and, per label value, its counts."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    edges: Callable[[Totals], tuple[float, ...]]
+    rows: Callable[[Totals], Iterable[tuple[tuple[str, ...], Histogram]]]
+
+
+def _per_stream(read: Callable[[Stream, View], float | None]) -> Callable[[View], Iterator[Row]]:
+    def rows(view: View) -> Iterator[Row]:
+        for stream in view.slotted:
+            value = read(stream, view)
+            if value is not None:
+                yield (str(stream.slot),), value
+
+    return rows
+
+
+def _counted(name: str, help_text: str, label: str = "") -> Family:
+    """Return a counter whose values are the field of the totals that has its name."""
+    field = name.removeprefix("omni_")
+    if label:
+        return Family(
+            "counter", name, help_text, (label,), lambda view: _labelled(getattr(view.totals, field))
+        )
+    return Family("counter", name, help_text, (), lambda view: [((), getattr(view.totals, field))])
+
+
+def _labelled(counts: Mapping[str, float]) -> Iterator[Row]:
+    return (((value,), count) for value, count in counts.items())
+
+
+def _rtt_rows(view: View) -> Iterator[Row]:
+    for stream in view.slotted:
+        value = rtt_ms(stream, view)
+        if value is not None:
+            yield (str(stream.slot), stream.rtt_vantage), value
+
+
+def _per_source(read: Callable[[Intake, View], float]) -> Callable[[View], Iterator[Row]]:
+    return lambda view: (((intake.name,), read(intake, view)) for intake in view.intakes)
+
+
+def _per_source_and(name: str) -> Callable[[View], Iterator[Row]]:
+    return lambda view: (
+        ((intake.name, value), count)
+        for intake in view.intakes
+        for value, count in getattr(intake.counts, name).items()
+    )
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        "gauge",
+        "omni_codec_drift_ms",
+        "Audio position minus picture position in milliseconds: positive when the voice leads.",
+        ("stream",),
+        _per_stream(lambda stream, view: stream.drift_at(view.now)),
+    ),
+    Family(
+        "gauge",
+        "omni_token_rtt_ms",
+        "Text sent until first speech heard in milliseconds, of the stream's last answered turn.",
+        ("stream", "vantage"),
+        _rtt_rows,
+    ),
+    Family(
+        "gauge",
+        "omni_codec_drift_cumulative_seconds",
+        "Drift plus every correction made, so that a slope survives realignment.",
+        ("stream",),
+        _per_stream(cumulative_s),
+    ),
+    Family(
+        "gauge",
+        "omni_codec_drift_slope_ppm",
+        "Growth of the drift over the last minute (Theil-Sen), in parts per million of time.",
+        ("stream",),
+        _per_stream(slope_ppm),
+    ),
+    Family(
+        "gauge",
+        "omni_codec_drift_eta_seconds",
+        "Seconds until the drift reaches the page threshold at its present slope; +Inf when it does not grow.",
+        ("stream",),
+        _per_stream(eta_s),
+    ),
+    Family(
+        "gauge",
+        "omni_stream_silent_seconds",
+        "For how long the listener has waited for speech that is due; 0 when none is.",
+        ("stream",),
+        _per_stream(lambda stream, view: stream.silent_s(view.now)),
+    ),
+    Family(
+        "gauge",
+        "omni_streams",
+        "Live streams, those without series of their own included.",
+        (),
+        lambda view: [((), len(view.table.state.streams))],
+    ),
+    _counted("omni_turns", "Turns by how they ended.", "outcome"),
+    _counted("omni_audio_seconds", "Speech handed to the network."),
+    _counted(
+        "omni_audio_underrun_seconds", "Time in which listeners had nothing to hear in the middle of a turn."
+    ),
+    _counted("omni_audio_frames", "Codec frames handed to the network."),
+    _counted(
+        "omni_audio_frames_lost",
+        "Codec frames whose id was skipped (those that came late after all are counted as late, too).",
+    ),
+    _counted("omni_audio_frames_duplicate", "Codec frames that were sent before."),
+    _counted("omni_audio_frames_late", "Codec frames that came after their successors."),
+    _counted("omni_audio_frames_corrupt", "Codec frames whose checksum or codes cannot be right."),
+    _counted("omni_audio_loss_runs", "Runs of at least RTX_THR frames lost in a row."),
+    Family(
+        "counter",
+        "omni_expert_frames",
+        "Codec frames each expert took part in, by the bits of expert_mask.",
+        ("expert",),
+        lambda view: (((str(expert),), n) for expert, n in enumerate(view.totals.expert_frames())),
+    ),
+    _counted("omni_codec_realign", "Times that audio was forced back onto the picture."),
+    _counted("omni_resume_requests", "Clients that came back, by what they were given.", "result"),
+    _counted("omni_resume_replayed_frames", "Codec frames sent again to clients that came back."),
+    _counted("omni_rtx_requests", "Requests for lost frames, by what they were given.", "result"),
+    Family(
+        "gauge",
+        "omniwatch_source_up",
+        "Whether events can be read from the source.",
+        ("source",),
+        _per_source(lambda intake, view: float(intake.source.up)),
+    ),
+    Family(
+        "gauge",
+        "omniwatch_source_lag_seconds",
+        "How old the newest event read is while there is more to read; 0 once all is read.",
+        ("source",),
+        _per_source(lambda intake, view: intake.lag_s(view.now)),
+    ),
+    Family(
+        "gauge",
+        "omniwatch_source_last_event_timestamp_seconds",
+        "Time of the newest event read, on the server's clock; 0 before the first.",
+        ("source",),
+        _per_source(lambda intake, view: intake.counts.last_t),
+    ),
+    Family(
+        "counter",
+        "omniwatch_events",
+        "Events read, by kind; kinds of a later contract are `unknown`.",
+        ("source", "ev"),
+        _per_source_and("events"),
+    ),
+    Family(
+        "counter",
+        "omniwatch_events_invalid",
+        "Lines that are no event, by reason.",
+        ("source", "reason"),
+        _per_source_and("invalid"),
+    ),
+    Family(
+        "counter",
+        "omniwatch_events_lost",
+        "Events that the writers numbered but that never came.",
+        ("source",),
+        _per_source(lambda intake, view: intake.sequence.lost),
+    ),
+    Family(
+        "counter",
+        "omniwatch_events_repeated",
+        "Events skipped because their number had been read before.",
+        ("source",),
+        _per_source(lambda intake, view: intake.sequence.repeated),
+    ),
+    Family(
+        "gauge",
+        "omniwatch_streams_without_series",
+        "Live streams beyond max_streams: counted, but without series of their own.",
+        (),
+        lambda view: [((), sum(s.slot < 0 for s in view.table.state.streams.values()))],
+    ),
+    Family(
+        "counter",
+        "omniwatch_streams_dropped",
+        "Streams forgotten early because far too many were live at once.",
+        (),
+        lambda view: [((), view.totals.streams_dropped)],
+    ),
+    Family(
+        "counter",
+        "omniwatch_checkpoint_errors",
+        "Checkpoints that could not be read or written.",
+        (),
+        lambda view: [((), view.checkpoint_errors)],
+    ),
+    Family(
+        "gauge",
+        "omniwatch_config_last_reload_successful",
+        "Whether the configuration in use is the one last asked for.",
+        (),
+        lambda view: [((), float(view.reload_ok))],
+    ),
+    Family(
+        "gauge",
+        "omniwatch_config_last_reload_success_timestamp_seconds",
+        "When the configuration in use was read.",
+        (),
+        lambda view: [((), view.reload_t)],
+    ),
+    Family(
+        "gauge",
+        "omniwatch_build_info",
+        "Always 1; what is running.",
+        ("version", "python"),
+        lambda view: [((__version__, platform.python_version()), 1)],
+    ),
+)
+
+HISTOGRAMS: tuple[HistogramFamily, ...] = (
+    HistogramFamily(
+        "omni_codec_drift_abs_seconds",
+        "Size of the drift, sampled at each codec frame where it is stated, else at each video frame.",
+        (),
+        lambda totals: totals.drift_edges,
+        lambda totals: [((), totals.codec_drift_abs)],
+    ),
+    HistogramFamily(
+        "omni_turn_drift_worst_seconds",
+        "Worst size of the drift in a turn, observed once a turn when its playback is over.",
+        (),
+        lambda totals: totals.drift_edges,
+        lambda totals: [((), totals.turn_drift_worst)],
+    ),
+    HistogramFamily(
+        "omni_token_rtt_seconds",
+        "Text until first speech, once a turn, as the client or as the server sees it.",
+        ("vantage",),
+        lambda totals: RTT_EDGES,
+        lambda totals: (((vantage,), histogram) for vantage, histogram in totals.token_rtt.items()),
+    ),
+    HistogramFamily(
+        "omni_resume_extra_delay_seconds",
+        "How much later the next unheard frame plays after a cut than it would have without.",
+        (),
+        lambda totals: EXTRA_DELAY_EDGES,
+        lambda totals: [((), totals.resume_extra_delay)],
+    ),
+)
+
+CONTRACT_NAMES = {
+    "omni_codec_drift_ms": "the users' rules expect this name; omni_codec_drift_abs_seconds is the canonical form",
+    "omni_token_rtt_ms": "the users' rules expect this name; omni_token_rtt_seconds is the canonical form",
+}
+"""Families that `promtool check metrics` objects to, and why they are kept: it wants base units."""

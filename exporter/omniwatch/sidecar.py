@@ -1,0 +1,268 @@
+"""The sidecar: sources, stream table and checkpoint under one lock, read by a loop and by each scrape."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from omniwatch import checkpoint
+from omniwatch.intake import Intake, Saved
+from omniwatch.log import Seldom
+from omniwatch.metrics import collect
+from omniwatch.settings import Settings, SettingsError
+from omniwatch.sources import Source, SourceError
+from omniwatch.streams import State, StreamTable
+from omniwatch.view import View, cumulative_s, eta_s, rtt_ms, slope_ppm
+
+log = logging.getLogger(__name__)
+
+STEP_BYTES = 128 * 1024
+"""Read under the lock at once: some 600 events, about 2 ms."""
+SCRAPE_BYTES = 512 * 1024
+"""Read at most before a scrape is answered: what a device writes in half a minute."""
+POLL_S = 0.1
+"""A scrape reads first, so this is not how old its answer may be; it is how soon a rotation is noticed."""
+CHECKPOINT_S = 5.0
+"""How often progress is kept when nobody scrapes."""
+ALIVE_S = 10.0
+"""A reader that has not come round for so long is stuck."""
+
+
+def in_directory(state_dir: Path) -> Path:
+    """Return the checkpoint's path in a state directory, made if need be. Raises OSError where it cannot be written."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    if not os.access(state_dir, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "cannot be written", str(state_dir))
+    return state_dir / "checkpoint"
+
+
+class Saving(msgspec.Struct):
+    """The checkpoint: positions and counts of one and the same moment."""
+
+    state: State
+    intakes: dict[str, Saved]
+
+
+class Sidecar(Collector):
+    """Reads all sources into one table. `clock` gives seconds since the epoch, `monotonic` seconds that never step."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Iterable[Source],
+        *,
+        state_file: Path | None = None,
+        load_settings: Callable[[], tuple[Settings, list[Source]]] | None = None,
+        host: Callable[[], Iterable[Metric]] = lambda: (),
+        path_rtt: Callable[[list[str]], dict[str, float]] | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.table = StreamTable(settings)
+        self.intakes = [Intake(source) for source in sources]
+        self._state_file = state_file
+        self._load_settings = load_settings
+        self._host = host
+        self._path_rtt = path_rtt
+        self._clock = clock
+        self._monotonic = monotonic
+        self._lock = threading.RLock()
+        self._seldom = Seldom(monotonic)
+        self._checkpoint_errors = 0
+        self._next_checkpoint = 0.0
+        self._alive_t = monotonic()
+        self._reload_ok, self._reload_t = True, clock()
+        if state_file is not None:
+            self._restore(state_file)
+
+    def run(self, stop: threading.Event, alive: Callable[[], None] = lambda: None) -> None:
+        """Read until `stop` is set; `alive` is called each time round."""
+        while not stop.is_set():
+            busy = self.step()
+            alive()
+            # A moment without the lock lets a waiting scrape in, however much there is to read.
+            stop.wait(0.0005 if busy else POLL_S)
+        with self._lock:
+            self._save()
+
+    def step(self) -> bool:
+        """Read a little of every source; return whether there was anything."""
+        with self._lock:
+            busy = self._read(STEP_BYTES)
+            self._alive_t = self._monotonic()
+            if busy and self._alive_t >= self._next_checkpoint:
+                self._save()
+        return busy
+
+    def _read(self, budget: int) -> bool:
+        busy = False
+        for intake in self.intakes:
+            busy |= intake.step(self.table, budget)
+            self._report(intake)
+        self.table.advance(self._now())
+        return busy
+
+    def _now(self) -> float:
+        """Return the time of the table: the wall's, but while reading up an old file that of its events."""
+        behind = [
+            i.counts.last_t
+            for i in self.intakes
+            if i.source.up and not i.source.caught_up and i.counts.last_t
+        ]
+        return min([self._clock(), *behind])
+
+    def _report(self, intake: Intake) -> None:
+        bad, intake.last_invalid = intake.last_invalid, None
+        if bad is not None and self._seldom(f"invalid {intake.name}"):
+            fields = {"source": intake.name, "reason": bad.reason, "detail": bad.detail}
+            log.warning("a line is no event", extra={"fields": fields})
+        if not intake.source.up and self._seldom(f"down {intake.name}"):
+            fields = {"source": intake.name, "error": str(intake.source.error)}
+            log.warning("source cannot be read; waiting for it", extra={"fields": fields})
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the families of one scrape, of all that was written until now. For a prometheus_client registry."""
+        with self._lock:
+            self._read(SCRAPE_BYTES)
+            # What a scrape has shown must not be counted again after a kill, nor be lost: it is kept first.
+            self._save()
+            families = list(collect(self._view()))
+        yield from families
+        yield from self._host()
+
+    def _view(self) -> View:
+        peers = [s.peer for s in self.table.state.streams.values() if s.peer]
+        return View(
+            self._now(),
+            self.table,
+            self.intakes,
+            self._path_rtt(peers) if self._path_rtt and peers else {},
+            self._reload_ok,
+            self._reload_t,
+            self._checkpoint_errors,
+        )
+
+    def streams(self) -> list[dict[str, Any]]:
+        """Return the live streams for people and programs, with their ids, as JSON values."""
+        with self._lock:
+            self._read(SCRAPE_BYTES)
+            view = self._view()
+            return [
+                {
+                    "stream": stream.slot if stream.slot >= 0 else None,
+                    "id": stream.id,
+                    "kind": stream.kind,
+                    "peer": stream.peer,
+                    "state": _state(stream.asked, stream.speaking, stream.closing),
+                    "turn": stream.asked_turn if stream.asked else stream.turn,
+                    "drift_ms": stream.drift_at(view.now),
+                    "drift_worst_ms": stream.worst_ms,
+                    "drift_cumulative_s": cumulative_s(stream, view),
+                    "drift_slope_ppm": slope_ppm(stream, view),
+                    "drift_eta_s": eta if (eta := eta_s(stream, view)) != float("inf") else None,
+                    "rtt_ms": rtt_ms(stream, view),
+                    "rtt_vantage": stream.rtt_vantage,
+                    "silent_s": stream.silent_s(view.now),
+                    "since": stream.opened_t,
+                    "last_event": stream.last_t,
+                }
+                for stream in self.table.streams
+            ]
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether any source can be read, and if not why."""
+        down = [f"{i.name}: {i.source.error}" for i in self.intakes if not i.source.up]
+        return (True, "ready") if len(down) < len(self.intakes) else (False, "; ".join(down) or "no source")
+
+    def healthy(self) -> tuple[bool, str]:
+        """Whether the reader comes round."""
+        age = self._monotonic() - self._alive_t
+        return (True, "healthy") if age < ALIVE_S else (False, f"the reader has been stuck for {age:.0f} s")
+
+    def reload(self) -> tuple[bool, str]:
+        """Read the configuration anew; a bad one changes nothing but says so."""
+        if self._load_settings is None:
+            return True, "no configuration file in use"
+        try:
+            settings, sources = self._load_settings()
+        except (SettingsError, SourceError) as error:
+            self._reload_ok = False
+            log.error(
+                "configuration not reloaded, the old one stays", extra={"fields": {"error": str(error)}}
+            )
+            return False, str(error)
+        with self._lock:
+            self.table.configure(settings)
+            self._replace_sources(sources)
+            self._reload_ok, self._reload_t = True, self._clock()
+        log.info("configuration reloaded")
+        return True, "reloaded"
+
+    def _replace_sources(self, sources: list[Source]) -> None:
+        kept = {intake.name: intake for intake in self.intakes}
+        self.intakes = []
+        for source in sources:
+            if source.name in kept:
+                source.close()
+                self.intakes.append(kept.pop(source.name))
+            else:
+                self.intakes.append(Intake(source))
+        for intake in kept.values():
+            intake.source.close()
+
+    def _restore(self, path: Path) -> None:
+        try:
+            payload = checkpoint.load(path)
+            saved = None if payload is None else msgspec.msgpack.decode(payload, type=Saving)
+        except (OSError, checkpoint.CheckpointError, msgspec.DecodeError) as error:
+            self._start_over(path, error)
+            return
+        if saved is None:
+            return
+        try:
+            for intake in self.intakes:
+                if intake.name in saved.intakes:
+                    intake.restore(saved.intakes[intake.name])
+        except SourceError as error:
+            self._start_over(path, error)
+            return
+        self.table = StreamTable(self.table.settings, saved.state)
+
+    def _start_over(self, path: Path, error: Exception) -> None:
+        self._checkpoint_errors += 1
+        fields = {"file": str(path), "error": str(error)}
+        log.error("checkpoint cannot be used, starting over", extra={"fields": fields})
+
+    def _save(self) -> None:
+        self._next_checkpoint = self._monotonic() + CHECKPOINT_S
+        if self._state_file is None:
+            return
+        saving = Saving(self.table.state, {intake.name: intake.save() for intake in self.intakes})
+        try:
+            checkpoint.save(self._state_file, msgspec.msgpack.encode(saving))
+        except OSError as error:
+            self._checkpoint_errors += 1
+            if self._seldom("checkpoint"):
+                fields = {"file": str(self._state_file), "error": str(error)}
+                log.error("checkpoint not written", extra={"fields": fields})
+
+    def close(self) -> None:
+        """Let go of the sources."""
+        for intake in self.intakes:
+            intake.source.close()
+
+
+def _state(asked: bool, speaking: bool, closing: bool) -> str:
+    if closing:
+        return "leaving"
+    return "speaking" if speaking else "waiting" if asked else "listening"

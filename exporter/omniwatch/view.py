@@ -1,0 +1,61 @@
+"""What one scrape sees of the stream table, and the readings of a stream that need more than the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from omniwatch.intake import Intake
+from omniwatch.stream import Stream
+from omniwatch.streams import StreamTable
+from omniwatch.totals import Totals
+
+
+class View(NamedTuple):
+    """What one scrape sees. `path_rtt_ms` is the kernel's smoothed round-trip time per peer."""
+
+    now: float
+    table: StreamTable
+    intakes: Iterable[Intake] = ()
+    path_rtt_ms: Mapping[str, float] = MappingProxyType({})
+    reload_ok: bool = True
+    reload_t: float = 0.0
+    checkpoint_errors: int = 0
+
+    @property
+    def totals(self) -> Totals:
+        """The table's totals."""
+        return self.table.totals
+
+    @property
+    def slotted(self) -> list[Stream]:
+        """The streams that have series."""
+        return [stream for stream in self.table.streams if stream.slot >= 0]
+
+
+def rtt_ms(stream: Stream, view: View) -> float | None:
+    """Return the answer's delay in ms; seen from the server, the way there and back is added where it is known."""
+    if stream.rtt_ms is None or stream.rtt_vantage == "client":
+        return stream.rtt_ms
+    return stream.rtt_ms + view.path_rtt_ms.get(stream.peer or "", 0.0)
+
+
+def cumulative_s(stream: Stream, view: View) -> float | None:
+    """Return drift plus every correction made, in seconds."""
+    drift = stream.drift_at(view.now)
+    return None if drift is None else (drift + stream.shifted_ms) / 1000
+
+
+def slope_ppm(stream: Stream, view: View) -> float | None:
+    """Return the drift's growth in parts per million of time; None while there is too little to tell."""
+    slope = stream.trend.slope()
+    return None if slope is None else slope.ms_per_s * 1000
+
+
+def eta_s(stream: Stream, view: View) -> float | None:
+    """Return the seconds until |drift| reaches the page threshold; None while there is too little to tell."""
+    slope, drift = stream.trend.slope(), stream.drift_at(view.now)
+    if slope is None or drift is None:
+        return None
+    return slope.eta_s(drift, view.table.settings.alerts.drift_page_ms)

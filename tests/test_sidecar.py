@@ -1,0 +1,238 @@
+"""The sidecar without its threads: restarts, readiness, reloads, a stuck reader, trouble with the checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from omniwatch import events as ev
+from omniwatch.settings import Alerts, Settings, SettingsError
+from omniwatch.sidecar import ALIVE_S, Sidecar, in_directory
+from omniwatch.sources import Source, open_source
+from omniwatch.spool import Spool
+from test_streams import T0, asked, audio
+
+
+class Times:
+    """Both clocks, set by hand."""
+
+    def __init__(self) -> None:
+        self.wall = T0
+        self.steady = 0.0
+
+
+@pytest.fixture
+def times() -> Times:
+    return Times()
+
+
+@pytest.fixture
+def start(tmp_path, times):
+    """Start a sidecar on tmp_path/events.jsonl, as a restart would find it."""
+
+    def started(**options: object) -> Sidecar:
+        options.setdefault("state_file", tmp_path / "checkpoint")
+        options.setdefault("settings", Settings())
+        options.setdefault("sources", [open_source(str(tmp_path / "events.jsonl"))])
+        return Sidecar(clock=lambda: times.wall, monotonic=lambda: times.steady, **options)
+
+    return started
+
+
+def value(sidecar: Sidecar, name: str, **labels: str) -> float | None:
+    registry = CollectorRegistry()
+    registry.register(sidecar)
+    return registry.get_sample_value(name, labels or None)
+
+
+def write(path: Path, *events: ev.Event, writer: str = "w1") -> None:
+    spool = Spool(path, writer=writer)
+    for event in events:
+        spool.write(event)
+    spool.close()
+
+
+def test_a_scrape_reads_what_was_written_until_then(tmp_path, start):
+    sidecar = start()
+    write(tmp_path / "events.jsonl", asked(0), audio(0.5, turn=1))
+    assert value(sidecar, "omni_audio_frames_total") == 1
+    assert value(sidecar, "omni_token_rtt_ms", stream="0", vantage="server") == pytest.approx(500)
+
+
+def test_what_a_scrape_has_shown_is_counted_once_whenever_the_process_dies(tmp_path, start):
+    path = tmp_path / "events.jsonl"
+    spool = Spool(path, max_bytes=4000, keep=9, writer="w1")
+    shown = 0.0
+    for run in range(8):
+        for i in range(11):
+            spool.write(audio(run + i / 100, frame_id=run * 11 + i))
+        sidecar = start()
+        now = value(sidecar, "omni_audio_frames_total")
+        assert now >= shown
+        shown = now
+        spool.write(audio(run + 0.2))
+        if run % 2:
+            sidecar.step()  # read, but neither shown nor kept when it dies
+    assert value(start(), "omni_audio_frames_total") == 8 * 12
+    assert value(start(), "omni_audio_frames_lost_total") == 0
+
+
+def test_streams_go_on_over_a_restart(tmp_path, start):
+    write(tmp_path / "events.jsonl", audio(0, pts_ms=0.0, video_pts_ms=70.0))
+    assert value(start(), "omni_codec_drift_ms", stream="0") == -70
+    assert value(start(), "omni_codec_drift_ms", stream="0") == -70
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda raw: raw[:-3], lambda raw: b"\0" * len(raw), lambda raw: raw + b"x", lambda raw: b""]
+)
+def test_a_damaged_checkpoint_is_reported_and_started_over(tmp_path, start, damage, caplog):
+    write(tmp_path / "events.jsonl", audio(0), audio(0.1))
+    start().step()
+    assert value(start(), "omni_audio_frames_total") == 2
+    kept = tmp_path / "checkpoint"
+    kept.write_bytes(damage(kept.read_bytes()))
+    with caplog.at_level(logging.ERROR, "omniwatch"):
+        sidecar = start()
+    assert "starting over" in caplog.text
+    assert value(sidecar, "omniwatch_checkpoint_errors_total") == 1
+    assert value(sidecar, "omni_audio_frames_total") == 2
+
+
+def test_a_checkpoint_that_cannot_be_written_is_counted(tmp_path, start):
+    sidecar = start(state_file=tmp_path / "gone" / "checkpoint")
+    value(sidecar, "omni_streams")
+    assert value(sidecar, "omniwatch_checkpoint_errors_total") == 2
+
+
+def test_progress_is_kept_without_scrapes(tmp_path, start, times):
+    sidecar = start()
+    write(tmp_path / "events.jsonl", audio(0))
+    sidecar.step()
+    write(tmp_path / "events.jsonl", audio(0.1), writer="w2")
+    times.steady = 60.0
+    sidecar.step()
+    (tmp_path / "events.jsonl").unlink()
+    assert value(start(), "omni_audio_frames_total") == 2
+
+
+def test_a_state_directory_is_made_or_refused(tmp_path):
+    assert in_directory(tmp_path / "a" / "b").parent.is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        in_directory(tmp_path / "file")
+
+
+def test_ready_while_any_source_can_be_read(tmp_path, start):
+    sidecar = start(
+        sources=[open_source(str(tmp_path / "events.jsonl")), open_source(str(tmp_path / "other"))]
+    )
+    sidecar.step()
+    ready, why = sidecar.ready()
+    assert not ready
+    assert "events.jsonl" in why
+    assert value(sidecar, "omniwatch_source_up", source=f"tail:{tmp_path}/events.jsonl") == 0
+    write(tmp_path / "events.jsonl", audio(0))
+    sidecar.step()
+    assert sidecar.ready() == (True, "ready")
+    assert value(sidecar, "omniwatch_source_up", source=f"tail:{tmp_path}/events.jsonl") == 1
+
+
+def test_healthy_while_the_reader_comes_round(start, times):
+    sidecar = start()
+    sidecar.step()
+    assert sidecar.healthy()[0]
+    times.steady += ALIVE_S + 1
+    assert not sidecar.healthy()[0]
+
+
+def test_streams_go_stale_by_the_wall_once_all_is_read(tmp_path, start, times):
+    write(tmp_path / "events.jsonl", audio(0))
+    sidecar = start()
+    assert value(sidecar, "omni_streams") == 1
+    times.wall += 61
+    assert value(sidecar, "omni_streams") == 0
+
+
+def test_an_old_file_is_read_in_its_own_time(tmp_path, start, times):
+    """Streams long gone by the wall's clock are alive until all is read: their turns are judged as they were."""
+    times.wall = T0 + 1e6
+    write(tmp_path / "events.jsonl", asked(0), *(audio(i * 0.08, turn=1) for i in range(3000)))
+    sidecar = start()
+    sidecar.step()
+    assert [stream["state"] for stream in sidecar.streams()] == []
+    assert value(sidecar, "omni_turns_total", outcome="abandoned") == 1
+    assert value(sidecar, "omni_audio_underrun_seconds_total") == 0
+
+
+def test_the_lag_of_a_source_that_is_behind(tmp_path, start, times):
+    write(tmp_path / "events.jsonl", *(audio(i * 0.08) for i in range(3000)))
+    times.wall = T0 + 1000
+    sidecar = start()
+    sidecar.step()
+    (intake,) = sidecar.intakes
+    assert not intake.source.caught_up
+    assert intake.lag_s(times.wall) == pytest.approx(1000 - intake.counts.last_t + T0)
+
+
+class Reloads:
+    """What a configuration gives when it is read again."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        self.error: Exception | None = None
+        self.settings = Settings()
+
+    def __call__(self) -> tuple[Settings, list[Source]]:
+        if self.error:
+            raise self.error
+        return self.settings, [open_source(str(path)) for path in self.paths]
+
+
+def test_a_reload_takes_thresholds_and_sources_and_keeps_counts(tmp_path, start):
+    write(tmp_path / "events.jsonl", audio(0, pts_ms=0.0, video_pts_ms=70.0))
+    reloads = Reloads([tmp_path / "events.jsonl", tmp_path / "more.jsonl"])
+    sidecar = start(load_settings=reloads)
+    sidecar.step()
+    reloads.settings = Settings(alerts=Alerts(drift_page_ms=75))
+    assert sidecar.reload() == (True, "reloaded")
+    write(tmp_path / "more.jsonl", audio(1, "b"))
+    assert value(sidecar, "omni_audio_frames_total") == 2
+    assert value(sidecar, "omni_codec_drift_abs_seconds_bucket", le="0.075") == 0
+    assert value(sidecar, "omniwatch_config_last_reload_successful") == 1
+
+
+def test_a_bad_reload_keeps_the_old_configuration_and_says_so(tmp_path, start):
+    reloads = Reloads([tmp_path / "events.jsonl"])
+    sidecar = start(load_settings=reloads)
+    reloads.error = SettingsError("omniwatch.yaml: alerts: expected a mapping, got 5")
+    assert sidecar.reload() == (False, "omniwatch.yaml: alerts: expected a mapping, got 5")
+    assert value(sidecar, "omniwatch_config_last_reload_successful") == 0
+    write(tmp_path / "events.jsonl", audio(0))
+    assert value(sidecar, "omni_audio_frames_total") == 1
+
+
+def test_bad_lines_are_counted_and_logged_once_a_minute(tmp_path, start, times, caplog):
+    path = tmp_path / "events.jsonl"
+    sidecar = start()
+    with caplog.at_level(logging.WARNING, "omniwatch"):
+        for _ in range(3):
+            with path.open("ab") as lines:
+                lines.write(b"not json\n")
+            sidecar.step()
+    assert caplog.text.count("a line is no event") == 1
+    assert value(sidecar, "omniwatch_events_invalid_total", source=f"tail:{path}", reason="json") == 3
+
+
+def test_numbers_tell_what_was_lost_and_what_came_again(tmp_path, start):
+    path = tmp_path / "events.jsonl"
+    write(path, *(audio(i / 10) for i in range(10)))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:4] + lines[2:4] + lines[7:]))
+    sidecar = start()
+    assert value(sidecar, "omni_audio_frames_total") == 7
+    assert value(sidecar, "omniwatch_events_lost_total", source=f"tail:{path}") == 3
+    assert value(sidecar, "omniwatch_events_repeated_total", source=f"tail:{path}") == 2
