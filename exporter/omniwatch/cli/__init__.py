@@ -11,6 +11,12 @@ import click
 from omniwatch import __version__
 
 
+class UserError(click.ClickException):
+    """What the user can mend: one line on stderr and exit code 2."""
+
+    exit_code = 2
+
+
 class Commands(click.Group):
     """The modules of this package, each holding one click command named `command`."""
 

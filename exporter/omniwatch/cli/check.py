@@ -1,0 +1,52 @@
+"""Check a rendered bundle: rules, their unit tests, runbooks, configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from omniwatch.cli import UserError
+
+
+@click.command()
+@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--config.file",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The omniwatch.yaml to render with when no DIR is given.",
+)
+@click.pass_context
+def command(ctx: click.Context, directory: Path | None, config_file: Path | None) -> None:
+    """Check what `omniwatch render --out DIR` wrote; without DIR, what it would write.
+
+    promtool checks the rules, runs their unit tests and checks Prometheus' configuration; amtool checks Alertmanager's. A
+    tool that is not installed is said and is no failure. Then, with or without tools: every alert has a severity, a
+    summary, a description, a unit test in which it fires and one in which it is silent, and a runbook page that its
+    runbook_url names, with every section filled; no page is without its alert.
+
+    One line a check. Exit code as promtool's: 0 when all is well, 1 when something failed, 3 when there is only lint.
+
+    \b
+    Example:
+      omniwatch check --config.file omniwatch.yaml
+    """
+    from omniwatch import settings
+    from omniwatch.bundle import check, render
+
+    if directory and config_file:
+        raise click.UsageError("DIR is rendered already: give it or --config.file, not both.")
+    try:
+        if directory:
+            results = check.check(directory)
+        else:
+            results = check.check_files(render.render(settings.load(config_file)))
+    except (settings.SettingsError, render.RenderError) as error:
+        raise UserError(str(error)) from error
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}") from error
+    for result in results:
+        click.echo(str(result))
+    ctx.exit(check.exit_code(results))

@@ -1,0 +1,88 @@
+"""Render rules, runbooks and configuration for a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from omniwatch.cli import UserError
+
+if TYPE_CHECKING:
+    from omniwatch.bundle.render import Files
+
+
+@click.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--config.file",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The site's omniwatch.yaml.",
+)
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Write to DIR instead of printing."
+)
+@click.option("--diff", "as_diff", is_flag=True, help="Print how DIR differs and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be written to DIR and write nothing.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    names: tuple[str, ...],
+    config_file: Path | None,
+    out: Path | None,
+    as_diff: bool,
+    dry_run: bool,
+) -> None:
+    """Render the alert rules and their unit tests, the runbooks, and the configuration of Prometheus and Alertmanager.
+
+    NAME is a file's name or path, as it stands below DIR; without one, all are meant. The text goes to standard output:
+    of one file just as it is, of several with a line "# file: ..." before each. With --out, files are written that are new
+    or different; each is replaced whole.
+
+    Everything is checked first, by promtool and amtool too where they are installed, and nothing comes out when something
+    does not hold. The exit code is 2 then, as for every other trouble; --diff exits 1 when there are differences.
+
+    \b
+    Example:
+      omniwatch render streaming.rules.yaml > /etc/prometheus/rules/streaming.rules.yaml
+      omniwatch render --config.file omniwatch.yaml --out /etc/omniwatch/bundle --diff
+    """
+    from omniwatch import settings
+    from omniwatch.bundle import check, render
+
+    if out is None and (as_diff or dry_run):
+        raise click.UsageError("--diff and --dry-run compare with --out DIR: give one.")
+    try:
+        everything = render.render(settings.load(config_file))
+        files = render.select(everything, names)
+        results = check.check_files(everything)
+        failed = [str(result) for result in results if result.status is check.Status.FAILED]
+        if failed:
+            raise UserError("\n".join(["what was rendered does not hold, nothing is written", *failed]))
+        if out is None:
+            text = _joined(files)
+        elif as_diff:
+            text = render.diff(files, out)
+        else:
+            pending = render.changed(files, out) if dry_run else render.write(files, out)
+            verb = "would write" if dry_run else "wrote"
+            text = "".join(f"{verb if path in pending else 'unchanged'}: {out / path}\n" for path in files)
+    except (settings.SettingsError, render.RenderError) as error:
+        raise UserError(str(error)) from error
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}") from error
+    click.echo(text, nl=False)
+    if out is not None:
+        for result in results:
+            if result.status is check.Status.ABSENT:
+                click.echo(str(result), err=True)
+    ctx.exit(1 if as_diff and text else 0)
+
+
+def _joined(files: Files) -> str:
+    if len(files) == 1:
+        return next(iter(files.values()))
+    return "".join(f"# file: {path}\n{text}" for path, text in files.items())

@@ -1,0 +1,90 @@
+"""Rendered bundles and copies of the data folders for tests, and the settings they are rendered with."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from omniwatch.bundle import data, render
+from omniwatch.settings import Alerts, Settings
+
+FINE = Settings(
+    alerts=Alerts(
+        drift_page_ms=62.5,
+        drift_for_s=7,
+        rtt_page_ms=1234.5,
+        rtt_for_s=61,
+        turns_share=0.07,
+        turns_min=40,
+        turns_window_s=121,
+        evaluation_interval_s=3,
+    )
+)
+"""Fractions, and times that the evaluation interval does not divide."""
+COARSE = Settings(
+    alerts=Alerts(
+        drift_page_ms=1000,
+        drift_for_s=0,
+        rtt_page_ms=750,
+        rtt_for_s=5,
+        turns_share=0.5,
+        turns_min=1,
+        turns_window_s=3600,
+        scrape_interval_s=30,
+        evaluation_interval_s=60,
+    )
+)
+"""At once, one turn is enough, and the edge in seconds is a whole number."""
+TIGHT = Settings(
+    alerts=Alerts(
+        drift_page_ms=45,
+        drift_for_s=600,
+        rtt_page_ms=3,
+        rtt_for_s=0,
+        turns_share=0.29,
+        turns_min=2,
+        turns_window_s=60,
+        scrape_interval_s=15,
+        evaluation_interval_s=15,
+    )
+)
+"""The shortest window there can be, and a long wait."""
+
+
+def rendered(directory: Path, settings: Settings | None = None, root: Path | None = None) -> Path:
+    """Write a bundle below `directory` and return where it is."""
+    render.write(render.render(settings or Settings(), root), directory)
+    return directory
+
+
+def data_folders(directory: Path) -> Path:
+    """Copy the project's data folders, to be changed, and return their root."""
+    for folder in data.FOLDERS:
+        shutil.copytree(data.root() / folder, directory / folder)
+    return directory
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    """Replace every `old` in a file; it must be there."""
+    text = path.read_text()
+    assert old in text, f"{path.name} has no {old!r}"
+    path.write_text(text.replace(old, new))
+
+
+def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the real promtool."""
+    return subprocess.run(
+        ["promtool", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def changed_settings(group: str, **values: Any) -> Settings:
+    """Return the defaults with some fields of one group changed."""
+    defaults = Settings()
+    return msgspec.structs.replace(
+        defaults, **{group: msgspec.structs.replace(getattr(defaults, group), **values)}
+    )

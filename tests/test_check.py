@@ -1,0 +1,267 @@
+"""`omniwatch check`: what it finds, with the real tools and without them, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bundles import FINE, data_folders, rendered, replaced
+from omniwatch.bundle import check
+from omniwatch.bundle.check import Status
+from omniwatch.cli import main
+
+RULES = "alerts/streaming.rules.yaml"
+TESTS = "alerts/streaming.test.yaml"
+PROMETHEUS = "deploy/prometheus/prometheus.yml"
+ALERTMANAGER = "deploy/alertmanager/alertmanager.yml"
+
+
+def no_tool(name: str) -> None:
+    return None
+
+
+def wrong(results: list[check.Result]) -> list[str]:
+    return [str(result).splitlines()[0] for result in results if result.status is not Status.OK]
+
+
+def run(*arguments: str | Path, exit_code: int = 0):
+    result = CliRunner().invoke(main, ["check", *map(str, arguments)])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def test_what_is_shipped_passes_every_check_a_line_each():
+    lines = run().output.splitlines()
+    assert [line for line in lines if not line.startswith("SUCCESS: ")] == []
+    for check_of, subject in (
+        ("promtool check rules", RULES),
+        ("promtool test rules", TESTS),
+        ("promtool check config", PROMETHEUS),
+        ("amtool check-config", ALERTMANAGER),
+        ("alert", "CodecDrift"),
+        ("runbook", "TurnsOutOfSync.md"),
+    ):
+        assert f"SUCCESS: {check_of}: {subject}" in lines
+
+
+def test_a_directory_is_checked_as_it_is(tmp_path):
+    assert run(rendered(tmp_path, FINE)).output == run().output
+
+
+def test_a_settings_file_is_rendered_first(tmp_path):
+    settings = tmp_path / "omniwatch.yaml"
+    settings.write_text("alerts: {drift_page_ms: 45}")
+    assert run("--config.file", settings).output == run().output
+    settings.write_text("alerts: {drift_page_ms: sixty}")
+    message = 'Error: omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, got "sixty"\n'
+    assert run("--config.file", settings, exit_code=2).stderr == message
+
+
+def test_settings_and_a_directory_are_too_much(tmp_path):
+    assert "not both" in run(tmp_path, "--config.file", "omniwatch.yaml", exit_code=2).stderr
+
+
+def test_a_directory_that_is_not_there_is_one_line(tmp_path):
+    absent = tmp_path / "absent"
+    assert run(absent, exit_code=2).stderr == f"Error: {absent}: No such file or directory\n"
+
+
+def test_a_directory_without_rules_fails(tmp_path):
+    assert run(tmp_path, exit_code=1).output == f"FAILED: rules: {tmp_path}: no alerts/*.rules.yaml here\n"
+
+
+def test_tools_that_are_absent_are_said_and_are_no_failure(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lines = run().output.splitlines()
+    assert [line for line in lines if not line.startswith("SUCCESS: ")] == [
+        f"SKIPPED: promtool check rules: {RULES}: promtool is not installed",
+        f"SKIPPED: promtool test rules: {TESTS}: promtool is not installed",
+        f"SKIPPED: promtool check config: {PROMETHEUS}: promtool is not installed",
+        f"SKIPPED: amtool check-config: {ALERTMANAGER}: amtool is not installed",
+    ]
+
+
+def test_a_tool_that_cannot_run_is_a_failure(tmp_path):
+    broken = tmp_path / "promtool"
+    broken.write_text("no program")
+    broken.chmod(0o755)
+    results = check.check(rendered(tmp_path / "bundle"), lambda name: str(broken))
+    assert f"FAILED: promtool check rules: {RULES}: {broken}: Exec format error" in wrong(results)
+    assert check.exit_code(results) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "found", "words"),
+    [
+        (RULES, "abs(", "abs", "FAILED: promtool check rules: {}: exit code 1", "could not parse expression"),
+        (RULES, "> 60\n", "> 61\n", f"FAILED: promtool test rules: {TESTS}: exit code 1", "alertname: CodecDrift"),
+        (PROMETHEUS, "5s", "five", "FAILED: promtool check config: {}: exit code 1", "not a valid duration"),
+        (ALERTMANAGER, "receiver: page", "receiver: nobody", "FAILED: amtool check-config: {}: exit code 1", "nobody"),
+    ],
+)  # fmt: skip
+def test_what_the_tools_find_is_a_failure_in_their_own_words(tmp_path, name, old, new, found, words):
+    replaced(rendered(tmp_path) / name, old, new)
+    output = run(tmp_path, exit_code=1).output
+    line, *detail = output[output.index(found.format(name)) :].splitlines()
+    assert line == found.format(name)
+    assert words in "".join(detail)
+    assert detail[0].startswith("  ")
+
+
+def test_what_promtool_calls_lint_is_lint(tmp_path):
+    rules = rendered(tmp_path) / RULES
+    text = rules.read_text()
+    rules.write_text(
+        text + text[text.index("      - alert: CodecDrift") : text.index("      - alert: TokenRTT")]
+    )
+    result = run(tmp_path, exit_code=1)
+    assert f"LINT: promtool check rules: {RULES}: exit code 3" in result.output
+    only = [r for r in check.check(tmp_path) if r.check == "promtool check rules"]
+    assert check.exit_code(only) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "detail"),
+    [
+        (RULES, "groups: [", "while parsing a flow node"),
+        (RULES, "groups: 3", "Expected `array`, got `int` - at `$.groups`"),
+        (RULES, "- a", "Expected `object`, got `array`"),
+        (TESTS, "tests: []", "Object missing required field `rule_files`"),
+        (PROMETHEUS, "a: \x00", "special characters are not allowed"),
+        (ALERTMANAGER, "a: 2024-99-99", "month must be in 1..12"),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_fails_without_tools(tmp_path, name, text, detail):
+    (rendered(tmp_path) / name).write_text(text)
+    results = check.check(tmp_path, no_tool)
+    (line,) = wrong(results)
+    assert line.startswith(f"FAILED: YAML: {name}: ")
+    assert detail in line
+    assert check.exit_code(results) == 1
+
+
+def test_tests_at_another_interval_than_the_rules_are_lint(tmp_path):
+    replaced(rendered(tmp_path) / TESTS, "evaluation_interval: 5s", "evaluation_interval: 1m")
+    results = check.check(tmp_path, no_tool)
+    assert 'LINT: interval: streaming.test.yaml: group omni_streaming every "5s", tests every "1m"' in wrong(
+        results
+    )
+    assert check.exit_code(results) == 3
+
+
+NEW_ALERT = """
+      - alert: StreamSilent
+        expr: omni_stream_silent_seconds > 5
+        labels:
+          severity: page
+        annotations:
+          summary: A listener hears nothing.
+          description: Stream {{ $labels.stream }} has been silent for {{ $value }} s.
+          runbook_url: https://wiki.example/runbooks/StreamSilent.md
+"""
+NEW_TESTS = """
+rule_files: [streaming.rules.yaml]
+evaluation_interval: 5s
+tests:
+  - interval: 5s
+    input_series: [{series: 'omni_stream_silent_seconds{stream="0"}', values: "0 6"}]
+    alert_rule_test:
+      - {eval_time: 0s, alertname: StreamSilent, exp_alerts: []}
+      - eval_time: 5s
+        alertname: StreamSilent
+        exp_alerts:
+          - exp_labels: {severity: page, stream: "0"}
+            exp_annotations:
+              summary: A listener hears nothing.
+              description: Stream 0 has been silent for 6 s.
+              runbook_url: https://wiki.example/runbooks/StreamSilent.md
+"""
+PAGE = "\n".join(["# StreamSilent", *(f"\n## {section}\n\nWords." for section in check.SECTIONS)])
+
+
+@pytest.fixture
+def extended(tmp_path: Path) -> Path:
+    """The project's data folders with one more alert, its tests in a file of their own and its page."""
+    root = data_folders(tmp_path / "data")
+    rules = root / f"{RULES}.j2"
+    rules.write_text(rules.read_text().rstrip("\n") + "\n" + NEW_ALERT)
+    (root / "alerts/silent.test.yaml.j2").write_text(NEW_TESTS)
+    (root / "runbooks/StreamSilent.md").write_text(PAGE)
+    return root
+
+
+def test_a_new_alert_with_all_its_pieces_passes(tmp_path, extended):
+    results = check.check(rendered(tmp_path / "out", root=extended))
+    assert wrong(results) == []
+    assert "SUCCESS: alert: StreamSilent" in map(str, results)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "found"),
+    [
+        (f"{RULES}.j2", NEW_ALERT, NEW_ALERT.replace("severity: page", "team: speech"),
+         "FAILED: alert: StreamSilent: no label severity"),
+        (f"{RULES}.j2", "summary: A listener hears nothing.", 'summary: ""',
+         "FAILED: alert: StreamSilent: no annotation summary"),
+        (f"{RULES}.j2", "description: Stream {{ $labels.stream }} has", "about: Stream has",
+         "FAILED: alert: StreamSilent: no annotation description"),
+        (f"{RULES}.j2", "runbook_url: https://wiki.example/runbooks/StreamSilent.md", "",
+         "FAILED: alert: StreamSilent: no annotation runbook_url"),
+        (f"{RULES}.j2", "runbooks/StreamSilent.md", "runbooks/Silence.md",
+         "FAILED: alert: StreamSilent: runbook_url ends in Silence.md, not in StreamSilent.md"),
+        ("alerts/silent.test.yaml.j2", NEW_TESTS, "rule_files: []\ntests: []\n",
+         "FAILED: alert: StreamSilent: no unit test in which it fires"),
+        ("alerts/silent.test.yaml.j2", "      - {eval_time: 0s, alertname: StreamSilent, exp_alerts: []}\n", "",
+         "FAILED: alert: StreamSilent: no unit test in which it is silent"),
+        (f"{RULES}.j2", "summary: A listener hears nothing.", "summary: a listener hears nothing",
+         "LINT: alert: StreamSilent: the summary is not a plain sentence: "
+         "a capital first, a full stop last, no template"),
+        (f"{RULES}.j2", "summary: A listener hears nothing.", "summary: A listener {{ $labels.stream }} hears nothing.",
+         "LINT: alert: StreamSilent: the summary is not a plain sentence: "
+         "a capital first, a full stop last, no template"),
+        (f"{RULES}.j2", "{{ $value }}", "some", "LINT: alert: StreamSilent: the description does not say the value"),
+        (f"{RULES}.j2", "alert: StreamSilent", "alert: stream_silent",
+         "LINT: alert: stream_silent: the name is not in CamelCase"),
+        ("runbooks/StreamSilent.md", "## Impact\n\nWords.", "## Impact\n",
+         'LINT: runbook: StreamSilent.md: nothing under "Impact"'),
+        ("runbooks/StreamSilent.md", "## Mitigation", "## Mending",
+         'LINT: runbook: StreamSilent.md: nothing under "Mitigation"'),
+    ],
+)  # fmt: skip
+def test_each_piece_that_a_new_alert_lacks_is_found(tmp_path, extended, name, old, new, found):
+    replaced(extended / name, old, new)
+    results = check.check(rendered(tmp_path / "out", root=extended), no_tool)
+    assert found in wrong(results)
+    assert check.exit_code(results) == (1 if any(line.startswith("FAILED") for line in wrong(results)) else 3)
+
+
+def test_an_alert_without_its_page_and_a_page_without_its_alert_are_found(tmp_path, extended):
+    (extended / "runbooks/StreamSilent.md").rename(extended / "runbooks/Silence.md")
+    results = check.check(rendered(tmp_path / "out", root=extended))
+    assert wrong(results) == [
+        "FAILED: alert: StreamSilent: no runbook page runbooks/StreamSilent.md",
+        "LINT: runbook: Silence.md: no alert has this name",
+    ]
+
+
+@pytest.mark.parametrize("alert", ["CodecDrift", "TokenRTT", "TurnsOutOfSync"])
+def test_each_shipped_alert_needs_its_page(tmp_path, alert):
+    root = data_folders(tmp_path / "data")
+    (root / f"runbooks/{alert}.md").unlink()
+    results = check.check(rendered(tmp_path / "out", root=root))
+    assert wrong(results) == [f"FAILED: alert: {alert}: no runbook page runbooks/{alert}.md"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ([], 0),
+        ([Status.OK, Status.ABSENT], 0),
+        ([Status.OK, Status.LINT], 3),
+        ([Status.LINT, Status.FAILED, Status.OK], 1),
+    ],
+)
+def test_exit_codes_are_promtools(statuses, code):
+    assert check.exit_code(check.Result(status, "check", "subject") for status in statuses) == code
