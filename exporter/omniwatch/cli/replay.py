@@ -1,0 +1,93 @@
+"""Run a recorded event file in event time: what it held, and when each rule would have fired."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from omniwatch.cli import UserError
+
+if TYPE_CHECKING:
+    from omniwatch.intake import Intake
+    from omniwatch.recording import Recording
+    from omniwatch.replay import Replay
+
+CHUNK_BYTES = 256 * 1024
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--config.file",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The site's omniwatch.yaml: its thresholds and intervals.",
+)
+@click.option(
+    "--metrics", "as_metrics", is_flag=True, help="Print what /metrics would show at the end instead."
+)
+@click.option(
+    "--plot",
+    "plot_file",
+    metavar="FILE.svg|png",
+    type=click.Path(path_type=Path),
+    help="Draw both curves, the thresholds and when the rules would fire.",
+)
+def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Path | None) -> None:
+    """Run FILE (plain, .gz, or - for standard input) through the sidecar's own counting and print, for each stream, its
+    turns and frames, both curves, and when CodecDrift and TokenRTT would have been pending and firing.
+
+    Rules are evaluated as Prometheus would with the settings' intervals: samples each scrape, evaluations at whole
+    multiples of the interval. A real server's evaluations may fall up to one interval later.
+
+    \b
+    Example:
+      omniwatch replay events.jsonl --plot drift.svg
+      cat events.jsonl.2 events.jsonl.1 events.jsonl | omniwatch replay -
+    """
+    from omniwatch import plot, settings
+    from omniwatch.intake import Intake
+    from omniwatch.recording import Recording
+    from omniwatch.replay import Replay
+    from omniwatch.replay_report import exposition, plural, report
+    from omniwatch.sources import SourceError
+
+    try:
+        if plot_file is not None:
+            plot.check_target(plot_file)
+        replay = Replay(settings.load(config_file))
+        recording = Recording(file)
+        intake = Intake(recording)
+        _run(replay, intake, recording)
+        if not replay.tracks:
+            refused = sum(intake.counts.invalid.values())
+            raise UserError(
+                f"{file}: no event in it" + (f", {plural(refused, 'line')} refused" if refused else "")
+            )
+        if plot_file is not None:
+            plot.write(replay, plot_file, "standard input" if file == "-" else Path(file).name)
+    except (settings.SettingsError, SourceError, plot.PlotError) as error:
+        raise UserError(str(error)) from error
+    except OSError as error:
+        raise UserError(f"{plot_file}: {error.strerror}") from error
+    click.echo(exposition(replay, intake) if as_metrics else report(replay, intake), nl=False)
+    if plot_file is not None:
+        click.echo(f"drawn: {plot_file}", err=True)
+
+
+def _run(replay: Replay, intake: Intake, recording: Recording) -> None:
+    """Read to the end, with a bar on a terminal where it takes long enough to be seen."""
+    if sys.stderr.isatty() and recording.size:
+        with click.progressbar(length=recording.size, label="replaying", file=sys.stderr) as bar:
+            while not recording.caught_up:
+                intake.step(replay, CHUNK_BYTES)
+                bar.update(recording.position - bar.pos)
+    else:
+        while not recording.caught_up:
+            intake.step(replay, CHUNK_BYTES)
+    recording.close()
+    replay.finish()

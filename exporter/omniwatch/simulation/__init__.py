@@ -1,0 +1,8 @@
+"""A sliced-model server's events under named conditions: pure, seeded, in event-time order."""
+
+from __future__ import annotations
+
+from omniwatch.simulation.scenarios import SCENARIOS, Condition, Listener, Scenario
+from omniwatch.simulation.server import events
+
+__all__ = ["SCENARIOS", "Condition", "Listener", "Scenario", "events"]
