@@ -1,0 +1,156 @@
+"""Run the sidecar: follow a server's events and serve both curves at /metrics."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import click
+
+from omniwatch import __version__
+from omniwatch.cli import UserError
+from omniwatch.log import FORMATS, LEVELS
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@click.option(
+    "--config.file",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="omniwatch.yaml; without it, the defaults.",
+)
+@click.option(
+    "--config.check", "config_check", is_flag=True, help="Check the configuration and exit: 0 good, 2 bad."
+)
+@click.option(
+    "--web.listen-address",
+    "listen",
+    multiple=True,
+    default=["127.0.0.1:9842"],
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where to serve; may be given more than once.",
+)
+@click.option(
+    "--web.config.file",
+    "web_config",
+    type=click.Path(path_type=Path),
+    help="TLS and basic auth, in exporter-toolkit's format.",
+)
+@click.option(
+    "--web.telemetry-path",
+    "telemetry_path",
+    default="/metrics",
+    show_default=True,
+    help="Where the metrics are.",
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    envvar="STATE_DIRECTORY",
+    help="Keeps counters and positions over restarts; without it, they start over. [default: $STATE_DIRECTORY]",
+)
+@click.option("--log.level", "log_level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option("--log.format", "log_format", type=click.Choice(FORMATS), default="logfmt", show_default=True)
+def command(
+    sources: tuple[str, ...],
+    config_file: Path | None,
+    config_check: bool,
+    listen: tuple[str, ...],
+    web_config: Path | None,
+    telemetry_path: str,
+    state_dir: Path | None,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Follow each SOURCE and serve what comes of it.
+
+    A SOURCE is tail:PATH, tail:GLOB, journal:UNIT, - for standard input, or a plain path. Without one, the settings'
+    `sources` are followed: tail:/run/omniwatch/events.jsonl. What is not there yet is waited for.
+
+    \b
+    Example:
+      omniwatch exporter tail:/run/omniwatch/events.jsonl --state-dir /var/lib/omniwatch
+      omniwatch exporter journal:qwen3-omni.service --web.listen-address :9842
+      omniwatch simulate --scenario steady | omniwatch exporter -
+    """
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    from omniwatch import host, log, sdnotify
+    from omniwatch.host.tcp import TcpTable
+    from omniwatch.settings import Settings, load
+    from omniwatch.sidecar import Sidecar, in_directory
+    from omniwatch.sources import Source, open_source
+    from omniwatch.web import Pages, make_app
+    from omniwatch.web.config import load as check_web_config
+    from omniwatch.web.server import serve
+
+    def load_all() -> tuple[Settings, list[Source]]:
+        settings = load(config_file)
+        return settings, [open_source(spec) for spec in dict.fromkeys(sources or settings.sources)]
+
+    try:
+        settings, opened = load_all()
+        if config_check:
+            if web_config is not None:
+                check_web_config(web_config)
+            click.echo("the configuration is good")
+            return
+        log.setup(log_level, log_format)
+        tcp = TcpTable()
+        sidecar = Sidecar(
+            settings,
+            opened,
+            state_file=None if state_dir is None else in_directory(state_dir),
+            load_settings=load_all,
+            host=host.Host({**host.discover(settings), "tcp": tcp}).collect,
+            path_rtt=tcp.rtt_ms,
+        )
+        registry = CollectorRegistry()
+        registry.register(sidecar)
+        ProcessCollector(registry=registry)
+        pages = Pages(
+            registry, sidecar.streams, sidecar.ready, sidecar.healthy, sidecar.reload, telemetry_path
+        )
+        server = serve(listen, make_app(pages), web_config)
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error
+
+    stop, reload_asked = threading.Event(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
+    signal.signal(signal.SIGINT, lambda number, frame: stop.set())
+    signal.signal(signal.SIGHUP, lambda number, frame: reload_asked.set())
+    watchdog_s = sdnotify.watchdog_interval(os.environ)
+    watchdog_t = 0.0
+
+    def each_round() -> None:
+        nonlocal watchdog_t
+        if reload_asked.is_set():
+            reload_asked.clear()
+            sdnotify.notify(sdnotify.reloading(time.monotonic()), os.environ)
+            sidecar.reload()
+            sdnotify.notify(sdnotify.READY, os.environ)
+        if watchdog_s is not None and time.monotonic() >= watchdog_t:
+            watchdog_t = time.monotonic() + watchdog_s
+            sdnotify.notify(sdnotify.WATCHDOG, os.environ)
+
+    # What is made by now stays; what comes is freed by counting references, or rarely needs the collector.
+    gc.freeze()
+    gc.set_threshold(50_000)
+    logger = logging.getLogger("omniwatch")
+    logger.info("listening", extra={"fields": {"address": " ".join(server.urls), "version": __version__}})
+    for intake in sidecar.intakes:
+        logger.info("following", extra={"fields": {"source": intake.name}})
+    sdnotify.notify(sdnotify.READY, os.environ)
+    try:
+        sidecar.run(stop, each_round)
+    finally:
+        sdnotify.notify(sdnotify.STOPPING, os.environ)
+        server.close()
+        sidecar.close()
