@@ -1,0 +1,137 @@
+"""The tap: ASGI middleware that turns what a vLLM-Omni server says into the event contract.
+
+    vllm serve MODEL --omni --middleware omniwatch.tap.Tap
+
+It runs inside the model server and only looks on: every message passes unchanged, in order and at once, and trouble
+of its own stays its own. Importing it needs msgspec and the standard library, which vLLM has.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from asyncio import CancelledError
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from omniwatch.log import Seldom
+from omniwatch.spool import MAX_BYTES
+from omniwatch.tap import chat, realtime, report, video
+from omniwatch.tap.watch import Desk, Watch
+from omniwatch.tap.wire import App, Message, Receive, Scope, Send
+from omniwatch.tap.writer import EventWriter
+
+logger = logging.getLogger("omniwatch.tap")
+DEFAULT_PATH = "/run/omniwatch/events.jsonl"
+WARMUP = b"vllm_omni_warmup=1"
+"""In the query of the connection that a duplex server opens to itself at its start."""
+FLUSH_S = 1.0
+"""How long the server's shutdown may wait for the last events to be written."""
+
+_watches: dict[tuple[str, str], Callable[[Scope, Desk], Watch]] = {
+    ("websocket", video.PATH): video.VideoWatch,
+    ("http", chat.PATH): chat.ChatWatch,
+    **{("websocket", path): realtime.RealtimeWatch for path in realtime.PATHS},
+}
+
+
+class Tap:
+    """ASGI middleware. The environment is read here, not on import.
+
+    OMNIWATCH_EVENTS is the event file, OMNIWATCH_EVENTS_MAX_BYTES the size past which it is rotated. `clock` returns
+    seconds of real time.
+    """
+
+    def __init__(
+        self, app: App, *, environ: Mapping[str, str] = os.environ, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.app = app
+        self._seldom = Seldom(time.monotonic)
+        self._writer = EventWriter(
+            Path(environ.get("OMNIWATCH_EVENTS") or DEFAULT_PATH),
+            _size(environ.get("OMNIWATCH_EVENTS_MAX_BYTES") or str(MAX_BYTES)),
+        )
+        self._desk = Desk(self._writer.put, clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection: watched, answered here, or none of the tap's business."""
+        path = scope.get("path")
+        if path is None:
+            await self._lifespan(scope, receive, send)
+            return
+        if scope.get("root_path"):
+            path = path.removeprefix(scope["root_path"])
+        new_watch = _watches.get((scope["type"], path))
+        if new_watch is not None and WARMUP not in scope.get("query_string", b""):
+            await self._watched(new_watch, scope, receive, send)
+        elif path == report.PATH and scope["type"] == "http" and scope["method"] == "POST":
+            await self._desk.reports.serve(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _watched(
+        self, new_watch: Callable[[Scope, Desk], Watch], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        watch = self._begin(new_watch, scope)
+        if watch is None:
+            await self.app(scope, receive, send)
+            return
+
+        async def watched_receive() -> Message:
+            message = await receive()
+            try:
+                watch.received(message)
+            except Exception:
+                self._complain()
+            return message
+
+        async def watched_send(message: Message) -> None:
+            try:
+                message = watch.sent(message)
+            except Exception:
+                self._complain()
+            await send(message)
+
+        reason = "error"
+        try:
+            await self.app(scope, watched_receive, watched_send)
+            reason = "closed"
+        except CancelledError:
+            reason = "cancelled"
+            raise
+        finally:
+            try:
+                watch.over(reason)
+            except Exception:
+                self._complain()
+
+    def _begin(self, new_watch: Callable[[Scope, Desk], Watch], scope: Scope) -> Watch | None:
+        try:
+            return new_watch(scope, self._desk)
+        except Exception:
+            self._complain()
+            return None
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._writer.close(FLUSH_S)
+
+    def _complain(self) -> None:
+        if self._seldom("fault"):
+            logger.exception("a message could not be understood; it passed unchanged")
+
+
+def _size(text: str) -> int:
+    try:
+        size = int(text)
+    except ValueError:
+        size = 0
+    if size <= 0:
+        logger.warning(
+            "OMNIWATCH_EVENTS_MAX_BYTES: expected a number of bytes > 0, got %r; using %d", text, MAX_BYTES
+        )
+        return MAX_BYTES
+    return size

@@ -1,0 +1,72 @@
+"""How long a piece of speech lasts, from its first bytes and its size: the audio itself is never decoded."""
+
+from __future__ import annotations
+
+import binascii
+import struct
+
+from omniwatch.tap.wire import ELIDED, HEAD_BYTES
+
+SAMPLE_RATE_HZ = 24_000.0
+"""What Qwen3-Omni speaks at, where nothing else is stated."""
+BYTES_PER_SAMPLE = {
+    "pcm16": 2,
+    "pcm": 2,
+    # Raw audio under this name is the rest of a file whose header came with an earlier chunk.
+    "wav": 2,
+    "pcm_f32le": 4,
+    "g711_ulaw": 1,
+    "g711_alaw": 1,
+}
+_CHUNK = struct.Struct("<4sI")
+_FORMAT = struct.Struct("<HHIIH")
+
+
+def duration_ms(text: str, encoding: str | None = None, rate_hz: float | None = None) -> float:
+    """Return the milliseconds of base64 audio, its text possibly shortened; 0 where they cannot be told.
+
+    `encoding` is the wire's name for the format (None: 16-bit samples), `rate_hz` the sample rate; the header of a WAV
+    file overrules both. One channel.
+    """
+    head, size = measure(text)
+    if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
+        return wav_ms(head, size)
+    width = BYTES_PER_SAMPLE.get(encoding or "pcm16")
+    if width is None:
+        return 0.0
+    if not rate_hz or rate_hz <= 0:
+        rate_hz = 8_000.0 if width == 1 else SAMPLE_RATE_HZ
+    return size // width / rate_hz * 1000.0
+
+
+def measure(text: str) -> tuple[bytes, int]:
+    """Return the first bytes of base64 text and the number of bytes in all of it. Of what is no base64: nothing."""
+    head, elided, number = text.partition(ELIDED)
+    head = head[:HEAD_BYTES]
+    try:
+        size = int(number) if elided else len(text) * 3 // 4 - text.count("=", -2)
+        return binascii.a2b_base64(head[: len(head) // 4 * 4]), max(0, size)
+    except ValueError:
+        return b"", 0
+
+
+def wav_ms(head: bytes, size: int) -> float:
+    """Return the milliseconds of a WAV file of `size` bytes, from its first ones; 0 where they cannot be told.
+
+    The size that its data chunk states counts only if so much is there: a writer that streams states 0 or 0xFFFFFFFF.
+    """
+    bytes_per_s = 0
+    at = 12
+    while at + _CHUNK.size <= len(head):
+        name, length = _CHUNK.unpack_from(head, at)
+        at += _CHUNK.size
+        if name == b"data":
+            there = max(0, size - at)
+            length = length if 0 < length <= there else there
+            return length / bytes_per_s * 1000.0 if bytes_per_s else 0.0
+        if name == b"fmt " and at + _FORMAT.size <= len(head):
+            _, _, rate_hz, _, block = _FORMAT.unpack_from(head, at)
+            bytes_per_s = rate_hz * block
+        at += length + length % 2
+    # The data chunk begins past the head: after the chunk that the head ends in, and it fills the rest.
+    return max(0, size - at - _CHUNK.size) / bytes_per_s * 1000.0 if bytes_per_s else 0.0

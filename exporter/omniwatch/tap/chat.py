@@ -1,0 +1,199 @@
+"""`POST /v1/chat/completions`, streamed: one request is one turn of the client behind it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Any
+
+import msgspec
+
+from omniwatch.tap.audio import duration_ms
+from omniwatch.tap.listener import MAX_NAME, Listener, peer_of
+from omniwatch.tap.watch import Desk, with_header
+from omniwatch.tap.wire import ELIDED, EventLines, Message, Scope, read
+
+PATH = "/v1/chat/completions"
+NAME_HEADER = b"x-omni-stream"
+MAX_BODY_BYTES = 8 * 2**20
+"""Beyond it a request is not read: its client goes by its address."""
+
+
+class Format(msgspec.Struct):
+    """How the speech is to be encoded."""
+
+    format: str | None = None
+
+
+class Request(msgspec.Struct):
+    """What is used of a request."""
+
+    user: str | None = None
+    modalities: list[str] | None = None
+    audio: Format | None = None
+
+
+class Delta(msgspec.Struct):
+    """What a chunk adds to an answer."""
+
+    content: str | None = None
+
+
+class Waveform(msgspec.Struct):
+    """What the server says of a chunk's audio; `frame_count` is samples of each channel."""
+
+    frame_count: int = 0
+    sample_rate_hz: float = 0.0
+
+
+class Choice(msgspec.Struct):
+    """One of the answers that were asked for."""
+
+    index: int = 0
+    delta: Delta | None = None
+    audio_metadata: Waveform | None = None
+
+
+class Chunk(msgspec.Struct):
+    """One server-sent event."""
+
+    choices: list[Choice] = []
+    modality: str | None = None
+    error: Any = None
+
+
+_request = msgspec.json.Decoder(Request)
+_chunk = msgspec.json.Decoder(Chunk)
+
+
+class ChatWatch:
+    """One request. An answer without speech makes no turn, unless the request named audio among its modalities."""
+
+    def __init__(self, scope: Scope, desk: Desk) -> None:
+        self._desk = desk
+        self._scope = scope
+        self._body: bytearray | None = bytearray()
+        self._request: Request | None = None
+        self._asked_t: float | None = None
+        self._events: EventLines | None = None
+        self._listener: Listener | None = None
+        self._turn = f"chat-{secrets.token_hex(8)}"
+        self._voice: int | None = None
+        """The choice that is listened to: the first one that speaks. All choices of a chunk carry the same audio."""
+        self._claimed = ""
+        self._over = False
+
+    def received(self, message: Message) -> None:
+        """Take the request; it asks when it is complete."""
+        if message["type"] == "http.disconnect":
+            self._finish("aborted")
+        elif message["type"] == "http.request" and self._asked_t is None:
+            if self._body is not None:
+                self._body += message.get("body", b"")
+                if len(self._body) > MAX_BODY_BYTES:
+                    self._body = None
+            if not message.get("more_body"):
+                self._asked_t = self._desk.clock()
+                self._request = None if self._body is None else read(_request, bytes(self._body))
+                self._body = None
+
+    def sent(self, message: Message) -> Message:
+        """Take the answer."""
+        if message["type"] == "http.response.body":
+            if self._events is not None and not self._over:
+                for data in self._events.feed(message.get("body", b"")):
+                    self._take(data)
+                if not message.get("more_body"):
+                    self._finish("completed")
+        elif message["type"] == "http.response.start" and self._begins_to_stream(message):
+            return with_header(message, self._start())
+        return message
+
+    def over(self, reason: str) -> None:
+        """See the end of the request."""
+        self._finish("aborted" if reason == "cancelled" else "failed")
+
+    def _begins_to_stream(self, message: Message) -> bool:
+        modalities = self._request.modalities if self._request else None
+        return (
+            message["status"] == 200
+            and (modalities is None or "audio" in modalities)
+            and self._asked_t is not None
+            and not self._over
+            and any(
+                name == b"content-type" and value.startswith(b"text/event-stream")
+                for name, value in message.get("headers", ())
+            )
+        )
+
+    def _start(self) -> str:
+        """Name the stream; return the id for its client to report on it."""
+        self._events = EventLines()
+        self._listener = self._desk.listener(self._claim_name())
+        if self._request and self._request.modalities:
+            self._ask(self._listener)
+        return self._desk.reports.hand_out(self._listener)
+
+    def _ask(self, listener: Listener) -> None:
+        listener.start(peer_of(self._scope), "chat", t=self._asked_t)
+        listener.ask(self._turn, t=self._asked_t)
+
+    def _claim_name(self) -> str:
+        for name, value in self._scope.get("headers", ()):
+            if name == NAME_HEADER and value:
+                return _name(value.decode("latin-1"))
+        if self._request and self._request.user and ELIDED not in self._request.user:
+            return _name(self._request.user)
+        client = self._scope.get("client")
+        address = str(client[0]) if client else "local"
+        # Requests of one address at the same time are different listeners.
+        name, taken, number = address, self._desk.speaking_to, 1
+        while name in taken:
+            number += 1
+            name = f"{address}#{number}"
+        taken.add(name)
+        self._claimed = name
+        return name
+
+    def _take(self, data: bytes) -> None:
+        if len(data) < 16 and data.strip() == b"[DONE]":
+            self._finish("completed")
+            return
+        chunk = read(_chunk, data)
+        listener = self._listener
+        if chunk is None or listener is None or self._over:
+            return
+        if chunk.error is not None:
+            self._finish("failed")
+        elif chunk.modality == "audio":
+            for choice in chunk.choices:
+                dur_ms = self._duration_ms(choice)
+                if dur_ms <= 0 or self._voice not in (None, choice.index):
+                    continue
+                self._voice = choice.index
+                if listener.turn is None:
+                    self._ask(listener)
+                listener.speak(self._turn, dur_ms)
+
+    def _duration_ms(self, choice: Choice) -> float:
+        stated = choice.audio_metadata
+        if stated and stated.frame_count > 0 and stated.sample_rate_hz > 0:
+            return stated.frame_count / stated.sample_rate_hz * 1000.0
+        content = choice.delta.content if choice.delta else None
+        encoding = self._request.audio.format if self._request and self._request.audio else None
+        return duration_ms(content, encoding) if content else 0.0
+
+    def _finish(self, reason: str) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._listener:
+            self._listener.finish_all(reason)
+        self._desk.speaking_to.discard(self._claimed)
+
+
+def _name(text: str) -> str:
+    """Keep a client's name to the contract's length; long ones stay different by their digest."""
+    if len(text) <= MAX_NAME:
+        return text
+    return f"{text[:47]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

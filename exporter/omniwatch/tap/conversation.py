@@ -1,0 +1,142 @@
+"""What is said on `/v1/realtime`, and the turns and responses of one session there."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from omniwatch.tap.audio import duration_ms
+from omniwatch.tap.listener import Listener
+
+if TYPE_CHECKING:
+    from omniwatch.tap.realtime import RealtimeWatch
+
+MAX_ANSWERS = 8
+"""Responses of a session remembered: the last ones may still be on their way, or being played."""
+STATED_WITHIN_MS = 1.0
+"""The server states positions in whole milliseconds: within so much, what it sent says the length more exactly."""
+
+
+class FromClient(msgspec.Struct):
+    """What is used of the client's events."""
+
+    type: str
+    final: bool | None = None
+    create_response: bool | None = None
+    response_create: bool | None = None
+    played_ms: float | None = None
+    response_id: str | None = None
+    item_id: str | None = None
+    session_id: str | None = None
+    last_received_server_event_seq: int = 0
+
+
+class Metadata(msgspec.Struct):
+    """What goes with a duplex delta; the duration is that of the response so far."""
+
+    audio_duration_ms: float | None = None
+
+
+class Named(msgspec.Struct):
+    """A session or a response."""
+
+    id: str | None = None
+    status: str | None = None
+
+
+class FromServer(msgspec.Struct):
+    """What is used of the server's events."""
+
+    type: str
+    audio: str | None = None
+    delta: str | None = None
+    format: str | None = None
+    sample_rate_hz: float | None = None
+    response_id: str | None = None
+    metadata: Metadata | None = None
+    id: str | None = None
+    session_id: str | None = None
+    session: Named | None = None
+    response: Named | None = None
+    reason: str | None = None
+    code: str | None = None
+    error: Any = None
+
+
+class Answer(msgspec.Struct):
+    """One response that speaks: the turn it answers, and how much of it was sent."""
+
+    turn: int
+    sent_ms: float = 0.0
+
+
+class Conversation:
+    """Turns and responses of one session, which a duplex session carries from connection to connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.holder: RealtimeWatch | None = None
+        self.left_t: float | None = None
+        self._turns = 0
+        self._asked: int | None = None
+        """The turn that waits for its response."""
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        """The latest responses by their ids, the current one last. By turns they have no id: theirs is ""."""
+
+    def ask(self, t: float | None = None) -> None:
+        """The client's input is complete. More of it before the answer begins moves nothing: one turn waits."""
+        if self._asked is None:
+            self._turns += 1
+            self._asked = self._turns
+            self.listener.ask(self._asked, t=t)
+
+    def begin(self, response: str) -> None:
+        """A response begins that answers the turn that waits, if any does."""
+        if self._asked is not None and response not in self._answers:
+            self._answer(response, self._asked)
+            self._asked = None
+
+    def speak(self, said: FromServer) -> None:
+        """A delta of speech."""
+        response = said.response_id or ""
+        self.begin(response)
+        answer = self._answers.get(response)
+        if answer is None:
+            # The model speaks unasked.
+            self._turns += 1
+            answer = self._answer(response, self._turns)
+        dur_ms = duration_ms(said.audio or said.delta or "", said.format, said.sample_rate_hz)
+        stated_ms = said.metadata.audio_duration_ms if said.metadata else None
+        if stated_ms is not None and abs(stated_ms - answer.sent_ms - dur_ms) > STATED_WITHIN_MS:
+            # Not all formats tell their length, and what is sent again after a cut was counted before.
+            dur_ms = max(0.0, stated_ms - answer.sent_ms)
+        answer.sent_ms += dur_ms
+        self.listener.speak(answer.turn, dur_ms)
+
+    def played(self, said: FromClient) -> None:
+        """The client's playhead in a response, the current one unless named."""
+        response = said.response_id or (said.item_id or "").removeprefix("item_")
+        if not response and self._answers:
+            response = next(reversed(self._answers))
+        if response in self._answers and said.played_ms is not None:
+            self.listener.heard(self._answers[response].turn, said.played_ms)
+
+    def done(self, response: str, reason: str) -> None:
+        """A response ended."""
+        if response in self._answers:
+            self.listener.finish(self._answers[response].turn, reason)
+            if not response:
+                del self._answers[response]
+
+    def give_up(self, reason: str) -> None:
+        """The turn that waits stays without an answer."""
+        self.listener.finish(self._asked, reason)
+        self._asked = None
+
+    def _answer(self, response: str, turn: int) -> Answer:
+        answer = self._answers[response] = Answer(turn)
+        if len(self._answers) > MAX_ANSWERS:
+            self._answers.popitem(last=False)
+        return answer

@@ -1,0 +1,174 @@
+"""`WS /v1/realtime`, and `/v1/duplex`: speech in, speech out, by turns or both ways at once."""
+
+from __future__ import annotations
+
+import msgspec
+
+from omniwatch.tap.conversation import Conversation, FromClient, FromServer
+from omniwatch.tap.watch import Desk, WebsocketWatch
+from omniwatch.tap.wire import Scope, read
+
+PATHS = ("/v1/realtime", "/v1/duplex")
+MAX_CONVERSATIONS = 256
+"""Duplex sessions remembered for a client that comes back; beyond it the one opened longest ago is forgotten."""
+
+_client = msgspec.json.Decoder(FromClient)
+_server = msgspec.json.Decoder(FromServer)
+
+
+class RealtimeWatch(WebsocketWatch):
+    """One connection, of a session by turns or of a duplex session."""
+
+    kind = "realtime"
+
+    def __init__(self, scope: Scope, desk: Desk) -> None:
+        super().__init__(scope, desk)
+        self._duplex = False
+        self._started = False
+        self._resume: tuple[FromClient, float] | None = None
+        self._generating_t: float | None = None
+        self._hold(Conversation(self.listener))
+
+    def accepted(self) -> None:
+        """Not a stream yet: the client may be one that comes back."""
+
+    def client_said(self, text: str) -> None:
+        """Take commits and playheads, and the client's return."""
+        said = read(_client, text)
+        if said is None:
+            return
+        if said.type == "session.resume" and not self._started:
+            self._resume = said, self.desk.clock()
+            return
+        self._start_once()
+        if said.type in ("input_audio_buffer.commit", "input.commit"):
+            self._committed(said)
+        elif said.type == "response.create":
+            self._conversation.ask()
+        elif said.type in ("playback.ack", "audio.playback_ack"):
+            self._conversation.played(said)
+
+    def server_said(self, text: str) -> None:
+        """Take speech, its end, and the answer to a client that came back."""
+        said = read(_server, text)
+        if said is None:
+            return
+        if self._resume is not None:
+            self._answered_resume(said, *self._resume)
+        self._start_once()
+        kind, conversation = said.type, self._conversation
+        if kind in ("response.output_audio.delta", "response.audio.delta"):
+            self._ask_late()
+            conversation.speak(said)
+        elif kind == "response.created":
+            conversation.begin(_response_id(said))
+        elif kind == "response.done":
+            conversation.done(_response_id(said), (said.response and said.response.status) or "completed")
+        elif kind in ("response.output_audio.done", "response.audio.done"):
+            # A duplex response ends with `response.done`, which also says how.
+            if not self._duplex:
+                self._generating_t = None
+                conversation.begin("")
+                conversation.done("", "completed")
+        elif kind == "response.listen":
+            conversation.give_up("listen")
+        elif kind == "input_audio_buffer.speech_stopped":
+            conversation.ask()
+        elif kind == "error" and said.code == "processing_error":
+            conversation.begin("")
+            conversation.done("", "failed")
+        elif kind in ("session.created", "session.resumed"):
+            self._opened(said)
+        elif kind in ("session.closed", "session.expired"):
+            self.leave(said.reason or "closed", "aborted")
+
+    def leave(self, reason: str, outcome: str) -> None:
+        """End the stream, unless another connection has taken the session over."""
+        if self._conversation.holder is self:
+            self._conversation.left_t = self.desk.clock()
+            self._conversation.holder = None
+            super().leave(reason, outcome)
+        self._over = True
+
+    def _start_once(self) -> None:
+        if not self._started:
+            self._started = True
+            self.start()
+
+    def _committed(self, said: FromClient) -> None:
+        if self._duplex:
+            unanswered = said.create_response is False or said.response_create is False
+            if said.final is not False and not unanswered:
+                self._conversation.ask()
+        elif not said.final:
+            # By turns the first commit starts the generation and a final one ends the input, after which the client
+            # waits; speech may begin before.
+            self._generating_t = self._generating_t or self.desk.clock()
+        elif self._generating_t is not None:
+            self._generating_t = None
+            self._conversation.ask()
+
+    def _ask_late(self) -> None:
+        if self._generating_t is not None:
+            self._conversation.ask(self._generating_t)
+            self._generating_t = None
+
+    def _opened(self, said: FromServer) -> None:
+        session = said.session.id if said.session else None
+        self._duplex = self._duplex or said.session is not None
+        name = session or said.session_id or said.id
+        if name is None:
+            return
+        self.known_as(name)
+        if self._duplex:
+            conversations = self.desk.conversations
+            conversations[name] = self._conversation
+            if len(conversations) > MAX_CONVERSATIONS:
+                conversations.popitem(last=False)
+
+    def _answered_resume(self, said: FromServer, asked: FromClient, asked_t: float) -> None:
+        result = self._result(said)
+        if result is None:
+            return
+        self._resume = None
+        latency_ms = max(0.0, (self.desk.clock() - asked_t) * 1000.0)
+        outage_ms = None
+        former = self.desk.conversations.get(asked.session_id or "")
+        if result == "hit" and former is not None:
+            if former.left_t is not None:
+                outage_ms = max(0.0, (asked_t - former.left_t) * 1000.0)
+            self._take_over(former)
+        self._start_once()
+        last = min(max(asked.last_received_server_event_seq, 0), 2**32 - 1)
+        self.listener.resumed(last, result, latency_ms, outage_ms)
+
+    def _result(self, said: FromServer) -> str | None:
+        if said.type == "session.resumed":
+            return "hit"
+        if said.type == "session.resync_required":
+            return "gone"
+        if said.type != "error":
+            return None
+        error = said.error if isinstance(said.error, dict) else {}
+        if error.get("code") == "session_resume_expired":
+            return "unknown"
+        return "ahead" if "newer than" in str(error.get("message")) else "refused"
+
+    def _take_over(self, former: Conversation) -> None:
+        before = former.holder
+        if before is not None:
+            before.leave("replaced", "aborted")
+        for token in self._ids:
+            self.desk.reports.withdraw(token, self.listener)
+            self.desk.reports.admit(token, former.listener)
+        self.listener = former.listener
+        self._hold(former)
+
+    def _hold(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        conversation.holder = self
+        conversation.left_t = None
+
+
+def _response_id(said: FromServer) -> str:
+    return said.response_id or (said.response and said.response.id) or ""

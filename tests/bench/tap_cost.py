@@ -1,0 +1,108 @@
+"""What the tap adds to a message, over the recordings of the real server, against the bare application.
+
+python tests/bench/tap_cost.py [ROUNDS]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent.parent
+BOUND_US = 30.0
+
+
+class Timed:
+    """An application that acts out its steps and notes how long each message took, in microseconds."""
+
+    def __init__(self, steps: list[Any]) -> None:
+        self.steps = steps
+        self.took: list[list[float]] = [[] for _ in steps]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        clock = time.perf_counter_ns
+        for (_, direction, message), took in zip(self.steps, self.took, strict=True):
+            if direction == "in":
+                begun = clock()
+                await receive()
+                took.append((clock() - begun) / 1000)
+            else:
+                begun = clock()
+                await send(message)
+                took.append((clock() - begun) / 1000)
+
+    def medians(self) -> list[float]:
+        """The median of each message over all rounds."""
+        return [statistics.median(took) for took in self.took]
+
+
+def kind_of(step: Any) -> str:
+    """What a message is, and about how large."""
+    size = len(step.message.get("text") or step.message.get("body") or "")
+    if size > 64 * 1024:
+        return "speech of 75-128 KB"
+    if step.direction == "out" and size > 8 * 1024:
+        return "speech of 10-50 KB"
+    return "from the client" if step.direction == "in" else "text, acks"
+
+
+def sessions() -> Iterator[tuple[str, list[Any]]]:
+    """Every recording as the path and the steps of a connection."""
+    from tapping import CHAT, REALTIME, VIDEO, body, recorded_steps, request, response, sse_recording
+    from test_tap_realtime import recorded
+    from wire import EXPECTED
+
+    for name in EXPECTED:
+        yield VIDEO, recorded_steps(name)
+    events = [event + b"\n\n" for event in sse_recording().split(b"\n\n") if event.strip()]
+    asked = request(0, {"stream": True, "modalities": ["text", "audio"], "messages": []})
+    yield CHAT, [*asked, response(0), *(body(0, event) for event in events), body(0, b"", more=False)]
+    yield REALTIME, recorded()
+
+
+async def measure(rounds: int, directory: Path) -> dict[str, list[tuple[float, float]]]:
+    """Return (bare, tapped) microseconds of every message, by kind."""
+    from omniwatch.tap import Tap
+    from tapping import Server, scope_of
+
+    found: dict[str, list[tuple[float, float]]] = {}
+    for path, steps in sessions():
+        bare, tapped = Timed(steps), Timed(steps)
+        tap = Tap(tapped, environ={"OMNIWATCH_EVENTS": str(directory / "events.jsonl")})
+        for _ in range(rounds):
+            for app in (bare, tap):
+                server = Server(step.message for step in steps if step.direction == "in")
+                await app(scope_of(path), server.receive, server.send)
+                # The tap's thread writes what was put, as it does between the messages of a live stream.
+                await asyncio.sleep(0.03)
+        for step, one, other in zip(steps, bare.medians(), tapped.medians(), strict=True):
+            found.setdefault(kind_of(step), []).append((one, other))
+    return found
+
+
+def main(rounds: int) -> int:
+    """Print the table; 1 where the median over all messages, or over those of full speech, is past the bound."""
+    sys.path.insert(0, str(TESTS))
+    with tempfile.TemporaryDirectory() as directory:
+        found = asyncio.run(measure(rounds, Path(directory)))
+    found["all"] = [pair for pairs in found.values() for pair in pairs]
+    print(f"{'messages':<20} {'count':>6} {'bare us':>8} {'tapped us':>10} {'added us':>9} {'p99':>6}")
+    over = False
+    for kind, pairs in found.items():
+        added = sorted(other - one for one, other in pairs)
+        median, p99 = statistics.median(added), added[int(len(added) * 0.99)]
+        bare, tapped = (statistics.median(side) for side in zip(*pairs, strict=True))
+        print(f"{kind:<20} {len(pairs):>6} {bare:>8.2f} {tapped:>10.2f} {median:>9.2f} {p99:>6.1f}")
+        over = over or median > BOUND_US
+    print(f"bound: {BOUND_US:.0f} us added at the median: {'exceeded' if over else 'kept'}")
+    return int(over)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 40))
