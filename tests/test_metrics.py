@@ -14,6 +14,7 @@ from omniwatch.events import Event, TurnStart, encode
 from omniwatch.families import CONTRACT_NAMES, FAMILIES, HISTOGRAMS
 from omniwatch.intake import Intake
 from omniwatch.metrics import collect
+from omniwatch.own_families import OWN_FAMILIES
 from omniwatch.settings import Settings
 from omniwatch.sources.tail import Tail
 from omniwatch.streams import StreamTable
@@ -93,9 +94,9 @@ def fed(events: list[Event]) -> StreamTable:
 
 
 def test_every_family_is_declared_once_with_help_and_plain_names():
-    names = [family.name for family in (*FAMILIES, *HISTOGRAMS)]
+    names = [family.name for family in (*FAMILIES, *OWN_FAMILIES, *HISTOGRAMS)]
     assert len(names) == len(set(names))
-    for family in (*FAMILIES, *HISTOGRAMS):
+    for family in (*FAMILIES, *OWN_FAMILIES, *HISTOGRAMS):
         assert family.help.endswith(".")
         assert not family.name.endswith("_total"), "the counter's suffix is added"
 

@@ -1,38 +1,13 @@
-"""The metric families: each declared once, with its help, its labels and where its values come from."""
+"""The families of speech: each declared once, with its help, its labels and where its values come from."""
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
 
-from omniwatch import __version__
-from omniwatch.intake import Intake
+from omniwatch.family import Family, HistogramFamily, Row
 from omniwatch.stream import Stream
-from omniwatch.totals import EXTRA_DELAY_EDGES, RTT_EDGES, Histogram, Totals
+from omniwatch.totals import EXTRA_DELAY_EDGES, RTT_EDGES
 from omniwatch.view import View, cumulative_s, eta_s, rtt_ms, slope_ppm
-
-Row = tuple[tuple[str, ...], float]
-
-
-class Family(NamedTuple):
-    """A gauge or counter: its name (a counter's without `_total`), help, labels and rows of label values and value."""
-
-    kind: str
-    name: str
-    help: str
-    labels: tuple[str, ...]
-    rows: Callable[[View], Iterable[Row]]
-
-
-class HistogramFamily(NamedTuple):
-    """A histogram in seconds: its edges and, per label value, its counts."""
-
-    name: str
-    help: str
-    labels: tuple[str, ...]
-    edges: Callable[[Totals], tuple[float, ...]]
-    rows: Callable[[Totals], Iterable[tuple[tuple[str, ...], Histogram]]]
 
 
 def _per_stream(read: Callable[[Stream, View], float | None]) -> Callable[[View], Iterator[Row]]:
@@ -64,18 +39,6 @@ def _rtt_rows(view: View) -> Iterator[Row]:
         value = rtt_ms(stream, view)
         if value is not None:
             yield (str(stream.slot), stream.rtt_vantage), value
-
-
-def _per_source(read: Callable[[Intake, View], float]) -> Callable[[View], Iterator[Row]]:
-    return lambda view: (((intake.name,), read(intake, view)) for intake in view.intakes)
-
-
-def _per_source_and(name: str) -> Callable[[View], Iterator[Row]]:
-    return lambda view: (
-        ((intake.name, value), count)
-        for intake in view.intakes
-        for value, count in getattr(intake.counts, name).items()
-    )
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -153,97 +116,6 @@ FAMILIES: tuple[Family, ...] = (
     _counted("omni_resume_requests", "Clients that came back, by what they were given.", "result"),
     _counted("omni_resume_replayed_frames", "Codec frames sent again to clients that came back."),
     _counted("omni_rtx_requests", "Requests for lost frames, by what they were given.", "result"),
-    Family(
-        "gauge",
-        "omniwatch_source_up",
-        "Whether events can be read from the source.",
-        ("source",),
-        _per_source(lambda intake, view: float(intake.source.up)),
-    ),
-    Family(
-        "gauge",
-        "omniwatch_source_lag_seconds",
-        "How old the newest event read is while there is more to read; 0 once all is read.",
-        ("source",),
-        _per_source(lambda intake, view: intake.lag_s(view.now)),
-    ),
-    Family(
-        "gauge",
-        "omniwatch_source_last_event_timestamp_seconds",
-        "Time of the newest event read, on the server's clock; 0 before the first.",
-        ("source",),
-        _per_source(lambda intake, view: intake.counts.last_t),
-    ),
-    Family(
-        "counter",
-        "omniwatch_events",
-        "Events read, by kind; kinds of a later contract are `unknown`.",
-        ("source", "ev"),
-        _per_source_and("events"),
-    ),
-    Family(
-        "counter",
-        "omniwatch_events_invalid",
-        "Lines that are no event, by reason.",
-        ("source", "reason"),
-        _per_source_and("invalid"),
-    ),
-    Family(
-        "counter",
-        "omniwatch_events_lost",
-        "Events that the writers numbered but that never came.",
-        ("source",),
-        _per_source(lambda intake, view: intake.sequence.lost),
-    ),
-    Family(
-        "counter",
-        "omniwatch_events_repeated",
-        "Events skipped because their number had been read before.",
-        ("source",),
-        _per_source(lambda intake, view: intake.sequence.repeated),
-    ),
-    Family(
-        "gauge",
-        "omniwatch_streams_without_series",
-        "Live streams beyond max_streams: counted, but without series of their own.",
-        (),
-        lambda view: [((), sum(s.slot < 0 for s in view.table.state.streams.values()))],
-    ),
-    Family(
-        "counter",
-        "omniwatch_streams_dropped",
-        "Streams forgotten early because far too many were live at once.",
-        (),
-        lambda view: [((), view.totals.streams_dropped)],
-    ),
-    Family(
-        "counter",
-        "omniwatch_checkpoint_errors",
-        "Checkpoints that could not be read or written.",
-        (),
-        lambda view: [((), view.checkpoint_errors)],
-    ),
-    Family(
-        "gauge",
-        "omniwatch_config_last_reload_successful",
-        "Whether the configuration in use is the one last asked for.",
-        (),
-        lambda view: [((), float(view.reload_ok))],
-    ),
-    Family(
-        "gauge",
-        "omniwatch_config_last_reload_success_timestamp_seconds",
-        "When the configuration in use was read.",
-        (),
-        lambda view: [((), view.reload_t)],
-    ),
-    Family(
-        "gauge",
-        "omniwatch_build_info",
-        "Always 1; what is running.",
-        ("version", "python"),
-        lambda view: [((__version__, platform.python_version()), 1)],
-    ),
 )
 
 HISTOGRAMS: tuple[HistogramFamily, ...] = (

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
-from omniwatch.families import FAMILIES, HISTOGRAMS, HistogramFamily
+from omniwatch.families import FAMILIES, HISTOGRAMS
+from omniwatch.family import HistogramFamily
+from omniwatch.own_families import OWN_FAMILIES
 from omniwatch.totals import Totals
 from omniwatch.view import View
 
 
 def collect(view: View) -> Iterator[Metric]:
     """Return the families of one scrape."""
-    for family in FAMILIES:
+    for family in (*FAMILIES, *OWN_FAMILIES):
         metric = Metric(family.name, family.help, family.kind)
         sample = family.name + "_total" if family.kind == "counter" else family.name
         for values, value in family.rows(view):

@@ -77,6 +77,7 @@ class Sidecar(Collector):
         self._clock = clock
         self._monotonic = monotonic
         self._lock = threading.RLock()
+        self._host_lock = threading.Lock()
         self._seldom = Seldom(monotonic)
         self._checkpoint_errors = 0
         self._next_checkpoint = 0.0
@@ -138,7 +139,9 @@ class Sidecar(Collector):
             self._save()
             families = list(collect(self._view()))
         yield from families
-        yield from self._host()
+        with self._host_lock:
+            machine = list(self._host())
+        yield from machine
 
     def _view(self) -> View:
         peers = [s.peer for s in self.table.state.streams.values() if s.peer]

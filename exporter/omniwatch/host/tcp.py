@@ -230,7 +230,8 @@ class TcpTable:
                 if connection.info is not None and rtt is not None:
                     peer = connection.peer
                     found[peer] = max(rtt, found.get(peer, 0.0))
-                    smoothed[peer] = max(connection.info.rtt_us / 1000.0, smoothed.get(peer, 0.0))
+                    if connection.info.rtt_us:
+                        smoothed[peer] = max(connection.info.rtt_us / 1000.0, smoothed.get(peer, 0.0))
         except OSError as error:
             self.up, self.error = False, f"INET_DIAG over AF_NETLINK: {error.strerror or error}"
             return {}
