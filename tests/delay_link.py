@@ -4,7 +4,7 @@ A TUN device reflects: what is sent from `here` to `there` comes back, after the
 Both ends of a connection live on this machine: the server listens on `here` (or on every address), its client connects
 to `there`, and each sees the other at `there`. Exchanging two addresses changes no IP, TCP or UDP checksum.
 
-Packets are carried by a process of its own, so that a busy test adds no delay. It needs /dev/net/tun and CAP_NET_ADMIN
+Packets are carried by a process of its own, ahead of all others, so that a busy machine adds no delay. It needs /dev/net/tun and CAP_NET_ADMIN
 (root, or `unshare --map-root-user --net`); the device goes away with the process.
 """
 
@@ -97,6 +97,19 @@ def _device(address: str) -> int:
     return device
 
 
+def _hurry() -> None:
+    """Go before everything else that runs here, as a network does, by one of the ways that are allowed."""
+    for way in (
+        lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)),
+        lambda: os.setpriority(os.PRIO_PROCESS, 0, -20),
+    ):
+        try:
+            way()
+            return
+        except OSError:
+            continue
+
+
 def _carry(device: int, seed: int) -> None:
     """Carry packets until standard input ends; each line of it is a new state, answered with a line."""
     chance = random.Random(seed)
@@ -123,4 +136,5 @@ def _carry(device: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
+    _hurry()
     _carry(_device(sys.argv[1]), int(sys.argv[2]))

@@ -7,50 +7,16 @@ import errno
 import os
 import resource
 import socket
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-from delay_link import DelayLink
+from connecting import accept, connected, kernel_rtt_ms
 from omniwatch.host import tcp
 from omniwatch.host.tcp import TcpTable
-from relay import RESET_ON_CLOSE, Relay
+from relay import Relay
 from waiting import wait_until
-
-WHOLE_TCP_INFO = 280
-"""The size of struct tcp_info in Linux 6.18."""
-
-
-def accept(server: socket.socket, address: str) -> tuple[socket.socket, socket.socket, str]:
-    """A connection through which data went both ways: the client's end, the server's end, the peer's name."""
-    client = socket.create_connection((address, server.getsockname()[1]), timeout=20)
-    served, peer = server.accept()
-    served.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for _ in range(10):
-        served.sendall(b"speech")
-        client.recv(100)
-        client.sendall(b"text")
-        served.recv(100)
-    return client, served, f"{peer[0]}:{peer[1]}"
-
-
-@contextlib.contextmanager
-def connected(address: str, bound: str | None = None) -> Iterator[tuple[socket.socket, socket.socket, str]]:
-    bound = bound or address
-    family = socket.AF_INET6 if ":" in bound else socket.AF_INET
-    with socket.create_server((bound, 0), family=family, dualstack_ipv6=bound == "::") as server:
-        client, served, peer = accept(server, address)
-        with client, served:
-            yield client, served, peer
-
-
-def kernel_rtt_ms(served: socket.socket) -> float:
-    """The same figure by another way, of a connection one holds."""
-    raw = served.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, WHOLE_TCP_INFO)
-    return float(struct.unpack_from("=I", raw, 68)[0]) / 1000.0
 
 
 @pytest.mark.parametrize(
@@ -123,18 +89,6 @@ def test_a_closed_connection_keeps_its_estimate_while_it_is_asked_for() -> None:
     assert table.rtt_ms([peer]) == {}
 
 
-def test_an_outage_that_ended_with_the_connection_does_not_stay() -> None:
-    table = TcpTable()
-    with DelayLink(delay_ms=10.0) as link, connected(link.there, link.here) as (client, served, peer):
-        link.set(down=True)
-        served.sendall(b"speech")
-        wait_until(lambda: table.rtt_ms([peer])[peer] > 700.0)
-        for end in (client, served):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-            end.close()
-        wait_until(lambda: table.rtt_ms([peer])[peer] < 200.0)
-
-
 def test_it_needs_no_privileges() -> None:
     script = """
 import os, socket, sys
@@ -191,36 +145,6 @@ def test_what_the_kernel_refuses_is_its_errno() -> None:
     with tcp.open_diag() as diag:
         diag.sendall(tcp.request(socket.AF_UNSPEC))
         assert tcp.outcome(diag.recv(1 << 16)) == errno.ENOENT
-
-
-@pytest.mark.parametrize("ipv6", [False, True])
-def test_a_hundred_milliseconds_more_are_a_hundred_milliseconds_more(ipv6: bool) -> None:
-    with DelayLink(delay_ms=50.0, ipv6=ipv6) as link, connected(link.there, link.here) as (_, served, peer):
-        wait_until(lambda: TcpTable().rtt_ms([peer]).get(peer) == kernel_rtt_ms(served))
-        assert TcpTable().rtt_ms([peer])[peer] == pytest.approx(100.0, rel=0.1)
-
-
-def test_an_outage_is_not_a_good_round_trip_time() -> None:
-    with DelayLink(delay_ms=10.0) as link, connected(link.there, link.here) as (client, served, peer):
-        table = TcpTable()
-        link.set(down=True)
-        served.sendall(b"speech")
-        wait_until(lambda: table.rtt_ms([peer])[peer] > 1_500.0, what="the outage shows")
-        link.set(down=False)
-        wait_until(lambda: client.recv(100), what="the speech arrives after all")
-        wait_until(lambda: table.rtt_ms([peer])[peer] < 200.0, what="the outage is over")
-
-
-def test_an_outage_of_one_direction_is_no_good_round_trip_time_either() -> None:
-    with DelayLink(delay_ms=10.0) as link, connected(link.there, link.here) as (client, served, peer):
-        link.set(down=served.getsockname()[1])
-        served.sendall(b"speech")
-
-        def waited_ms() -> float:
-            client.send(b"a picture")
-            return TcpTable().rtt_ms([peer])[peer]
-
-        wait_until(lambda: waited_ms() > 1_500.0)
 
 
 def test_behind_a_proxy_the_kernel_knows_only_the_way_to_the_proxy() -> None:

@@ -186,7 +186,7 @@ def test_a_large_exposition_arrives_whole() -> None:
 
 
 def test_several_addresses_and_every_host() -> None:
-    with serve([":0", "127.0.0.1:0", "localhost:0"], make_app(pages())) as server:
+    with serve([":0", "127.0.0.1:0", "127.0.0.2:0"], make_app(pages())) as server:
         assert len(set(server.addresses)) == 3
         everywhere, loopback, _ = server.addresses
         assert get(f"127.0.0.1:{everywhere.rpartition(':')[2]}").status == 200

@@ -1,0 +1,211 @@
+"""Ask a server as a client would, and say how long it took and how it sounded."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omniwatch.cli import UserError
+
+if TYPE_CHECKING:
+    from omniwatch.probe import Client, Limits, Turn
+    from omniwatch.probe.target import Target
+    from omniwatch.probe.turn import Asking
+
+
+class Number(click.FloatRange):
+    """A number that is one, and not without end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, within the range."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number with an end.", param, ctx)
+        return number
+
+
+POSITIVE = Number(min=0, min_open=True)
+LIMIT = Number(min=0)
+FPS = Number(min=0.5, max=120)
+
+
+@click.command()
+@click.argument("url")
+@click.option("--turns", default=3, show_default=True, type=click.IntRange(min=1), help="Questions in a row.")
+@click.option(
+    "--text",
+    default="Please count from one to twenty.",
+    show_default=True,
+    help="What is asked; it should take some seconds to answer.",
+)
+@click.option("--model", help="For chat. [default: the first one the server names]")
+@click.option(
+    "--fps", default=10.0, show_default=True, type=FPS, help="For video: frames a second of the picture."
+)
+@click.option(
+    "--buffer-ms",
+    default=80.0,
+    show_default=True,
+    type=LIMIT,
+    help="What the listener's player holds back before it starts.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    default=30.0,
+    show_default=True,
+    type=POSITIVE,
+    metavar="S",
+    help="Give a turn up when nothing new came for so long.",
+)
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="Sent along; may be given more than once.",
+)
+@click.option("--max-rtt-ms", type=LIMIT, help="Longest good time from text sent to first speech received.")
+@click.option("--max-underrun-ms", type=LIMIT, help="Longest good silence within a turn, in all.")
+@click.option("--max-drift-ms", type=LIMIT, help="Largest good drift, either way.")
+@click.option("--report", is_flag=True, help="Tell the server's tap each turn's time to first speech.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=POSITIVE,
+    metavar="S",
+    help="Go on for ever, a round of turns every S seconds, and serve /metrics.",
+)
+@click.option(
+    "--web.listen-address",
+    "listen",
+    default="127.0.0.1:9843",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where to serve, with --interval.",
+)
+def command(
+    url: str,
+    turns: int,
+    text: str,
+    model: str | None,
+    fps: float,
+    buffer_ms: float,
+    timeout_s: float,
+    headers: tuple[str, ...],
+    max_rtt_ms: float | None,
+    max_underrun_ms: float | None,
+    max_drift_ms: float | None,
+    report: bool,
+    as_json: bool,
+    interval_s: float | None,
+    listen: str,
+) -> None:
+    """Talk to the server at URL: http://HOST:PORT for chat with speech, ws://HOST:PORT for the video websocket.
+
+    Each turn is listened to with a playout buffer, on this machine's clock: the time to the first speech, the silence
+    within it, and the drift between voice and picture. For chat, drift is against real time.
+
+    Exit code: 0 when every turn was spoken to its end and within the limits given, 1 when not, 2 when the server cannot
+    be reached at all.
+
+    \b
+    Example:
+      omniwatch probe http://127.0.0.1:8091
+      omniwatch probe ws://127.0.0.1:8091 --turns 5 --max-rtt-ms 800 --max-drift-ms 60
+      omniwatch probe http://127.0.0.1:8091 --interval 60 --report --header "Authorization: Bearer KEY"
+    """
+    from omniwatch.probe import Limits
+    from omniwatch.probe.report import Reporter
+    from omniwatch.probe.target import parse
+    from omniwatch.probe.turn import Asking
+
+    try:
+        target = parse(url)
+    except ValueError as error:
+        raise UserError(f"URL: {error}") from error
+    sent = dict(map(_header, headers))
+    reporter = Reporter(target, sent) if report else None
+    asking = Asking(text, timeout_s, buffer_ms, fps, model, sent, reporter)
+    limits = Limits(max_rtt_ms, max_underrun_ms, max_drift_ms)
+    if interval_s is None:
+        _once(target, asking, turns, limits, as_json)
+    elif as_json:
+        raise UserError("--json: not with --interval, whose results are at /metrics")
+    else:
+        _for_ever(target, asking, turns, limits, interval_s, listen)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip().isascii() or not name.strip() or "\n" in text or "\r" in text:
+        raise UserError(f'--header: expected NAME:VALUE, got "{text}"')
+    return name.strip(), value.strip()
+
+
+def _once(target: Target, asking: Asking, turns: int, limits: Limits, as_json: bool) -> None:
+    from omniwatch.probe import rounds
+
+    found: list[Turn] = []
+    for turn in rounds.converse(_client(target, asking), turns):
+        if not found and turn.outcome == "unreachable":
+            raise UserError(f"cannot reach {turn.detail}")
+        if not as_json:
+            click.echo("\n".join(([] if found else [rounds.heading()]) + [rounds.row(turn)]))
+        elif sys.stderr.isatty():
+            click.echo(f"\rturn {turn.number} of {turns}", nl=turn.number == turns, err=True)
+        found.append(turn)
+    if asking.reporter is not None and asking.reporter.error is not None:
+        click.echo(f"not reported: {asking.reporter.error}", err=True)
+    problems = rounds.exceeded(found, limits)
+    click.echo(
+        rounds.as_json(target, found, limits) if as_json else "\n".join(problems),
+        nl=bool(as_json or problems),
+    )
+    if problems:
+        raise SystemExit(1)
+
+
+def _for_ever(
+    target: Target, asking: Asking, turns: int, limits: Limits, interval_s: float, listen: str
+) -> None:
+    from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+
+    from omniwatch import log
+    from omniwatch.probe.blackbox import Blackbox
+    from omniwatch.web.server import serve
+
+    log.setup("info", "logfmt")
+    registry = CollectorRegistry()
+    blackbox = Blackbox(lambda: _client(target, asking), turns, limits, registry, asking.reporter)
+    ProcessCollector(registry=registry)
+    _client(target, asking).close()
+    try:
+        server = serve([listen], make_wsgi_app(registry))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    # A turn may be waiting for the server just then: an exception ends that, a flag would not.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(0))
+    logger = logging.getLogger("omniwatch")
+    logger.info("probing", extra={"fields": {"url": target.url, "metrics": " ".join(server.urls)}})
+    with server:
+        blackbox.run(interval_s, threading.Event())
+
+
+def _client(target: Target, asking: Asking) -> Client:
+    from omniwatch.probe.rounds import open_client
+
+    try:
+        return open_client(target, asking)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "websockets":
+            raise
+        raise UserError("the video websocket needs a library: pip install 'omniwatch[probe]'") from error

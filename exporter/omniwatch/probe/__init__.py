@@ -1,0 +1,80 @@
+"""A synthetic client: it asks, listens with a player of its own, and says how long it waited and what it missed.
+
+All times are the client's own clock (`time.monotonic`, seconds). A turn is asked for, heard and judged by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+OUTCOMES = ("ok", "silent", "error", "malformed", "cut", "timeout", "unreachable")
+"""How a turn can go: spoken to its end; answered without speech; the server said that it failed; answered with what
+is not the protocol; the connection ended first; nothing came for too long; no connection."""
+
+
+class TurnFailedError(Exception):
+    """A turn did not go well; `outcome` is one of OUTCOMES, the message one line."""
+
+    def __init__(self, outcome: str, detail: str) -> None:
+        super().__init__(" ".join(detail.split()))
+        self.outcome = outcome
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a listener heard of one turn, in milliseconds.
+
+    `rtt_ms` is text sent to first speech received. `underrun_ms` is the silence between a turn's first and last sound.
+    `drift_ms` is the drift that was furthest from 0, with its sign: negative where the voice lags.
+    """
+
+    rtt_ms: float | None = None
+    audio_ms: float = 0.0
+    chunks: int = 0
+    underrun_ms: float = 0.0
+    drift_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn and how it went."""
+
+    number: int
+    outcome: str
+    heard: Heard = Heard()
+    detail: str | None = None
+
+
+class Client(Protocol):
+    """One side of a conversation with the server."""
+
+    def turn(self, number: int) -> Turn:
+        """Ask, and listen to the end. Never raises for what the server or the network does."""
+
+    def close(self) -> None:
+        """Leave."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is still good; None: anything."""
+
+    rtt_ms: float | None = None
+    underrun_ms: float | None = None
+    drift_ms: float | None = None
+
+    def exceeded(self, turn: Turn) -> list[str]:
+        """Say, a line each, what of a turn is not good."""
+        if turn.outcome != "ok":
+            return [f"turn {turn.number}: {turn.outcome}" + (f": {turn.detail}" if turn.detail else "")]
+        heard = turn.heard
+        return [
+            f"turn {turn.number}: {what} {value:.1f} ms, past {limit:g} ms"
+            for what, value, limit in (
+                ("first audio after", heard.rtt_ms, self.rtt_ms),
+                ("underrun", heard.underrun_ms, self.underrun_ms),
+                ("drift", heard.drift_ms, self.drift_ms),
+            )
+            if value is not None and limit is not None and abs(value) > limit
+        ]

@@ -1,0 +1,70 @@
+"""Telling the tap what the client measured: `POST /omniwatch/rtt`."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Mapping
+
+from omniwatch.probe.target import Target
+
+PATH = "/omniwatch/rtt"
+STREAM_HEADER = "X-Omniwatch-Stream"
+"""In the answer to a chat request or a websocket's handshake: the id to report under."""
+TIMEOUT_S = 5.0
+
+
+class Reporter:
+    """Posts each turn's first-speech time beside the listening. `error` says why the last report did not arrive.
+
+    The turn is not named: the tap takes the stream's latest, and only it knows by which name.
+    """
+
+    def __init__(self, target: Target, headers: Mapping[str, str]) -> None:
+        self._target = target
+        self._headers = {**headers, "Content-Type": "application/json"}
+        self._posting: threading.Thread | None = None
+        self.sent = 0
+        self.error: str | None = None
+
+    def start(self, stream: str | None, rtt_ms: float) -> None:
+        """Post a measurement of a stream; without its id there is nobody to tell."""
+        if stream is None:
+            self.error = f"the server gave no {STREAM_HEADER}: is the tap installed there?"
+            return
+        self.error = None
+        self._posting = threading.Thread(target=self._post, args=(stream, rtt_ms), daemon=True)
+        self._posting.start()
+
+    def finish(self) -> None:
+        """Wait until the report has arrived, or failed to."""
+        if self._posting is not None:
+            self._posting.join()
+            self._posting = None
+
+    def _post(self, stream: str, rtt_ms: float) -> None:
+        connection = connect(self._target, TIMEOUT_S)
+        body = json.dumps({"stream": stream, "rtt_ms": round(rtt_ms, 3)})
+        try:
+            connection.request("POST", self._target.prefix + PATH, body, self._headers)
+            response = connection.getresponse()
+            if response.status == 204:
+                self.sent += 1
+            else:
+                why = response.read(200).decode("utf-8", "replace").strip()
+                self.error = f"POST {PATH}: {response.status} {why or response.reason}"
+        except (OSError, http.client.HTTPException) as error:
+            self.error = f"POST {PATH}: {error}"
+        finally:
+            connection.close()
+
+
+def connect(target: Target, timeout_s: float) -> http.client.HTTPConnection:
+    """Return a connection to the target's server, not yet made."""
+    if target.secure:
+        return http.client.HTTPSConnection(
+            target.host, target.port, timeout=timeout_s, context=ssl.create_default_context()
+        )
+    return http.client.HTTPConnection(target.host, target.port, timeout=timeout_s)

@@ -1,0 +1,108 @@
+"""One turn under way, whatever it is spoken over: what is heard, what goes wrong, what is reported."""
+
+from __future__ import annotations
+
+import http.client
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from omniwatch.drift import Picture
+from omniwatch.probe import Heard, Turn, TurnFailedError
+from omniwatch.probe.listening import Listener
+from omniwatch.probe.report import Reporter
+
+MAX_MESSAGE_BYTES = 64 * 2**20
+"""The longest message taken from a server: 15 minutes of speech in one piece."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a client asks. `timeout_s` bounds the wait for a connection and for anything new in an answer; under `name`
+    all chat requests are one stream.
+    """
+
+    text: str
+    timeout_s: float = 30.0
+    buffer_ms: float = 80.0
+    fps: float = 10.0
+    model: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    reporter: Reporter | None = None
+    name: str = field(default_factory=lambda: f"probe-{secrets.token_hex(4)}")
+    clock: Callable[[], float] = time.monotonic
+
+
+class Hearing:
+    """What is heard in one turn. The client reports its first speech at once, while it goes on listening."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._listener: Listener | None = None
+        self._stream: str | None = None
+
+    def ask(self, t: float, picture: Picture | None = None) -> None:
+        """The text is being sent."""
+        self._listener = Listener(t, self._asking.buffer_ms, picture)
+
+    def answered_as(self, stream: str | None) -> None:
+        """Take the id under which the server lets this client report, if it gave one."""
+        self._stream = stream
+
+    def audio(self, t: float, dur_ms: float) -> None:
+        """Speech was received."""
+        if self._listener is None:
+            return
+        first = self._listener.rtt_ms is None
+        self._listener.audio(t, dur_ms)
+        rtt_ms = self._listener.rtt_ms
+        if first and rtt_ms is not None and self._asking.reporter is not None:
+            self._asking.reporter.start(self._stream, rtt_ms)
+
+    def frame(self, t: float, pts_ms: float) -> None:
+        """The client showed a frame of its picture."""
+        if self._listener is not None:
+            self._listener.frame(t, pts_ms)
+
+    def heard(self) -> Heard:
+        """Return what came."""
+        return Heard() if self._listener is None else self._listener.heard()
+
+
+def take_turn(number: int, asking: Asking, converse: Callable[[Hearing], None]) -> Turn:
+    """Have one turn: `converse` asks and listens until the answer is complete, or raises what came between."""
+    hearing = Hearing(asking)
+    outcome, detail = "ok", None
+    try:
+        converse(hearing)
+    except TurnFailedError as error:
+        outcome, detail = error.outcome, str(error)
+    except TimeoutError:
+        outcome, detail = "timeout", f"nothing new for {asking.timeout_s:g} s"
+    except (OSError, http.client.IncompleteRead) as error:
+        outcome, detail = "cut", explain(error)
+    except http.client.HTTPException as error:
+        outcome, detail = "malformed", f"no HTTP: {error}"
+    if asking.reporter is not None:
+        asking.reporter.finish()
+    heard = hearing.heard()
+    if outcome == "ok" and heard.rtt_ms is None:
+        outcome = "silent"
+    return Turn(number, outcome, heard, detail)
+
+
+def explain(error: Exception) -> str:
+    """Return what happened to a connection, in a line."""
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "the server closed the connection without an answer"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection ended in the middle of the answer"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: {error.verify_message}"
+    if isinstance(error, (ssl.SSLError, socket.gaierror)):
+        return str(error.args[-1])
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join((text or type(error).__name__).split())
