@@ -117,6 +117,11 @@ LINES = st.lists(
 )
 
 
+def test_two_events_on_a_line_do_not_pass_beside_an_empty_line():
+    (refused,) = events.decode_lines(GOOD + GOOD + b"\n\n")
+    assert isinstance(refused, events.Invalid)
+
+
 @given(LINES)
 def test_a_chunk_gives_what_its_lines_give(lines):
     chunk = b"".join(line + b"\n" for line in lines)

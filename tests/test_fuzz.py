@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import psutil
+import pytest
 
 from omniwatch.events import (
     MAX_LINE_BYTES,
@@ -107,6 +108,7 @@ def mutate(rng: random.Random) -> bytes:
     )
 
 
+@pytest.mark.timeout(900)
 def test_the_tail_returns_what_the_file_holds_and_the_decoder_judges_each_line(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     path = tmp_path / "events.jsonl"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from omniwatch import checkpoint
 from omniwatch import events as ev
 from omniwatch.settings import Alerts, Settings, SettingsError
-from omniwatch.sidecar import ALIVE_S, Sidecar, in_directory
+from omniwatch.sidecar import ALIVE_S, Saving, Sidecar, in_directory
 from omniwatch.sources import Source, open_source
 from omniwatch.spool import Spool
 from test_streams import T0, asked, audio
@@ -100,6 +102,21 @@ def test_a_damaged_checkpoint_is_reported_and_started_over(tmp_path, start, dama
     assert "starting over" in caplog.text
     assert value(sidecar, "omniwatch_checkpoint_errors_total") == 1
     assert value(sidecar, "omni_audio_frames_total") == 2
+
+
+def test_a_checkpoint_of_which_one_position_is_none_is_started_over_whole(tmp_path, start):
+    for name in ("events.jsonl", "more.jsonl"):
+        write(tmp_path / name, audio(0), writer=name)
+    specs = [str(tmp_path / name) for name in ("events.jsonl", "more.jsonl")]
+    first = start(sources=[open_source(spec) for spec in specs])
+    assert value(first, "omni_audio_frames_total") == 2
+    raw = checkpoint.load(tmp_path / "checkpoint")
+    saving = msgspec.msgpack.decode(raw, type=Saving)
+    saving.intakes[f"tail:{specs[1]}"].position["offset"] = -5
+    checkpoint.save(tmp_path / "checkpoint", msgspec.msgpack.encode(saving))
+    again = start(sources=[open_source(spec) for spec in specs])
+    assert value(again, "omniwatch_checkpoint_errors_total") == 1
+    assert value(again, "omni_audio_frames_total") == 2
 
 
 def test_a_checkpoint_that_cannot_be_written_is_counted(tmp_path, start):

@@ -10,7 +10,7 @@ import pytest
 from omniwatch.events import MAX_LINE_BYTES
 from omniwatch.sources import SourceError
 from omniwatch.sources.tail import Tail
-from tailing import MUCH, Reader, append, copytruncate, drain, line, lines
+from tailing import MUCH, Reader, append, copytruncate, drain, line, lines, rename_rotation
 
 NOTHING = {"nul": 0, "oversize": 0, "truncated": 0}
 NOBODY = 65534
@@ -95,6 +95,15 @@ def test_truncation_and_regrowth_to_any_size_is_noticed(path: Path, count: int) 
     assert tail.truncations == 1
 
 
+def test_truncation_and_regrowth_by_lines_of_equal_length_and_ends_is_noticed(path: Path) -> None:
+    tail = Tail(path)
+    append(path, b"".join(line(number, pad=500) for number in range(10, 15)))
+    drain(tail)
+    again = b"".join(line(number, pad=500) for number in range(20, 26))
+    path.write_bytes(again)
+    assert drain(tail) == again
+
+
 def test_copytruncate_counts_every_line_once(path: Path) -> None:
     """Also the lines that no read had returned when the file was truncated: they are in the copy."""
     reader = Reader(Tail(path))
@@ -123,6 +132,20 @@ def test_copytruncate_twice_between_two_reads(path: Path) -> None:
     copytruncate(path)
     append(path, lines(range(30, 40)))
     assert drain(tail) == lines(range(10, 40))
+
+
+def test_copytruncate_of_a_file_that_was_never_read(path: Path) -> None:
+    tail = Tail(path)
+    drain(tail)
+    append(path, lines(range(10)))
+    copytruncate(path)
+    append(path, lines(range(10, 20)))
+    assert drain(tail) == lines(range(20))
+    rename_rotation(path)
+    append(path, lines(range(20, 30)))
+    copytruncate(path)
+    append(path, lines(range(30, 40)))
+    assert drain(tail) == lines(range(20, 40))
 
 
 def test_copytruncate_of_a_file_read_to_its_end_returns_nothing_twice(path: Path) -> None:
@@ -168,6 +191,7 @@ def test_a_closed_tail_goes_on_where_it_stopped(path: Path) -> None:
     "state",
     [
         {"offset": -1},
+        {"offset": 2**63, "overlap": b"." * 1024},
         {"offset": 10, "overlap": b"short"},
         {"offset": "far"},
         {"dev": 1, "ino": 2, "offset": 3, "overlap": "abc", "skipping": 7, "mtime_ns": 0},

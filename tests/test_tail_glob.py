@@ -92,13 +92,27 @@ def test_in_the_moment_of_a_rotation_the_sibling_is_no_file_of_its_own(
     assert drain(tails) == line(1)
 
 
+def test_a_sibling_taken_for_a_file_amid_a_rotation_is_let_go(
+    tmp_path: Path, tails: Tails, clock: Clock
+) -> None:
+    path = tmp_path / "a.jsonl"
+    append(tmp_path / "a.jsonl.1", line(0))
+    assert tails.read(MUCH) == line(0)
+    append(path, line(1))
+    clock.look_again()
+    assert tails.read(MUCH) == line(1)
+    clock.look_again()
+    tails.read(MUCH)
+    assert set(tails.state()) == {str(path)}
+
+
 def test_a_file_that_is_gone_is_read_to_its_end_and_let_go(
     tmp_path: Path, tails: Tails, clock: Clock
 ) -> None:
     path = tmp_path / "a.jsonl"
     append(path, line(0) + line(1)[:-1])
-    append(tmp_path / "b.jsonl", line(2)[:-5])
-    assert drain(tails) == line(0)
+    append(tmp_path / "b.jsonl", line(2) + line(3)[:-5])
+    assert drain(tails) == line(0) + line(2)
     path.unlink()
     (tmp_path / "b.jsonl").unlink()
     clock.look_again()
@@ -136,6 +150,21 @@ def test_a_restart_goes_on_in_each_file(tmp_path: Path, tails: Tails) -> None:
     assert sorted(drain(again).splitlines()) == sorted(
         (line(3, "a") + line(4, "a") + line(3, "b")).splitlines()
     )
+
+
+def test_what_was_gone_before_a_restart_is_let_go(tmp_path: Path, tails: Tails, clock: Clock) -> None:
+    for name in "ab":
+        append(tmp_path / f"{name}.jsonl", line(0, name))
+    drain(tails)
+    (tmp_path / "b.jsonl").unlink()
+    again = Tails(tails.pattern, clock)
+    again.restore(tails.state())
+    assert again.read(MUCH) == b""
+    assert not again.up
+    clock.look_again()
+    assert again.read(MUCH) == b""
+    assert again.up
+    assert set(again.state()) == {str(tmp_path / "a.jsonl")}
 
 
 def test_a_state_that_is_none_is_refused(tails: Tails) -> None:

@@ -30,7 +30,8 @@ for number in range(int(sys.argv[4])):
 """
 
 
-@pytest.mark.parametrize(("rotation", "every"), [("rename", 1000), ("rename", 5000), ("copy", 3000)])
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("rotation", "every"), [("rename", 200), ("rename", 2000), ("copy", 3000)])
 def test_every_line_of_a_writer_in_full_flow_is_counted_once(
     tmp_path: Path, rotation: str, every: int
 ) -> None:

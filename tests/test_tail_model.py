@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -233,5 +234,5 @@ class Files(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-TestFiles = Files.TestCase
+TestFiles = pytest.mark.timeout(900)(Files.TestCase)
 TestFiles.settings = settings(max_examples=400, stateful_step_count=40, deadline=None, derandomize=True)

@@ -105,6 +105,33 @@ def test_rotations_between_two_reads_are_read_in_order(path: Path) -> None:
     assert (tail.rotations, tail.bytes_behind) == (4, 0)
 
 
+def test_a_file_that_came_and_went_without_a_whole_line_holds_up_nothing(path: Path) -> None:
+    tail = Tail(path)
+    append(path, line(0))
+    tail.read(MUCH)
+    for partial in (line(1)[:9], b"", line(2)[:-1]):
+        rename_rotation(path)
+        append(path, partial)
+    rename_rotation(path)
+    append(path, line(3))
+    assert drain(tail) == line(2) + line(3)
+    assert tail.invalid["truncated"] == 1
+
+
+def test_a_line_begun_before_the_rotation_and_ended_after_it_is_whole(path: Path) -> None:
+    tail = Tail(path)
+    append(path, line(0))
+    tail.read(MUCH)
+    rename_rotation(path)
+    with path.open("ab", buffering=0) as writer:
+        writer.write(line(1)[:9])
+        rename_rotation(path)
+        path.touch()
+        assert drain(tail) == b""
+        writer.write(line(1)[9:])
+    assert drain(tail) == line(1)
+
+
 def test_a_rotation_into_an_empty_file_does_not_hold_back_what_lies_between(path: Path) -> None:
     tail = Tail(path)
     append(path, line(0))

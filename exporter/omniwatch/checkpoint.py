@@ -20,9 +20,10 @@ class CheckpointError(ValueError):
 def save(path: Path, payload: bytes) -> None:
     """Replace the checkpoint at once, by a rename: whoever is killed in between leaves the old one. Raises OSError.
 
-    It is not forced to the disk. After a crash of the whole machine there may be an older checkpoint or a damaged
-    one, and so there may after any write that was not yet due; the event files are on a tmpfs and gone then, too.
-    Forcing it costs a flash write and up to some 100 ms a time, for a case in which there is nothing to resume.
+    Nothing is forced to the disk. What that would guard against is a crash of the whole machine, after which the
+    newest checkpoint may be missing or damaged, which `load` tells; but the event files, on a tmpfs, are then gone,
+    too. Saving before each scrape is affordable only without it: a forced write takes milliseconds to tenths of a
+    second on flash, and wears it.
     """
     header = _HEADER.pack(_MAGIC, VERSION, len(payload), zlib.crc32(payload))
     beside = path.with_name(path.name + ".new")

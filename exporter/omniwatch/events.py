@@ -134,8 +134,8 @@ class Unknown(msgspec.Struct, gc=False):
     """A well-formed line whose `ev` this version does not know: counted and skipped, its number still taken."""
 
     ev: str
-    w: str | None = None
-    n: int = 0
+    w: Name | None = None
+    n: Serial = 0
 
 
 class Invalid(msgspec.Struct, gc=False):
@@ -188,7 +188,7 @@ def decode_lines(chunk: bytes) -> list[AnyEvent | Unknown | Invalid]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         events = []
     # msgspec takes a line end for any white space: two objects on a line, or one over two lines, must not pass.
-    if len(events) == chunk.count(b"\n"):
+    if len(events) == chunk.count(b"\n") == chunk.count(b"\n{") + chunk.startswith(b"{"):
         return events
     return [decode(line) for line in chunk.split(b"\n") if line.strip()]
 

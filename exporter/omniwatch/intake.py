@@ -51,7 +51,7 @@ class Intake:
         for reason, count in dropped.items():
             self.counts.invalid[reason] += count
             dropped[reason] = 0
-        self.sequence.settled |= self.source.caught_up and self.source.up
+        self.sequence.settled |= self.source.caught_up
         return bool(chunk)
 
     def _take(self, chunk: bytes, table: StreamTable) -> None:

@@ -237,6 +237,10 @@ class Sidecar(Collector):
                 if intake.name in saved.intakes:
                     intake.restore(saved.intakes[intake.name])
         except SourceError as error:
+            # Positions and table are of one moment: without one of them, none.
+            for intake in self.intakes:
+                intake.source.restore({})
+            self.intakes = [Intake(intake.source) for intake in self.intakes]
             self._start_over(path, error)
             return
         self.table = StreamTable(self.table.settings, saved.state)

@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from omniwatch.events import MAX_LINE_BYTES
 
-OVERLAP = 256
-"""So many bytes before the offset tell a file from another that stands in its place."""
+OVERLAP = 1024
+"""So many bytes before the offset tell a file from another in its place: some lines, as ends of lines can be alike."""
 DISTINCT = 16
 """So many different bytes any event has."""
 CHUNK = MAX_LINE_BYTES + 1
@@ -32,7 +32,7 @@ class Position(msgspec.Struct):
 
     dev: Annotated[int, Meta(ge=0)] = 0
     ino: Annotated[int, Meta(ge=0)] = 0
-    offset: Annotated[int, Meta(ge=0)] = 0
+    offset: Annotated[int, Meta(ge=0, le=2**62)] = 0
     overlap: bytes = b""
     skipping: bool = False
     mtime_ns: int = 0

@@ -97,19 +97,20 @@ def survey(path: Path) -> Survey:
 
 
 def _survey(path: Path) -> Survey:
-    try:
-        current = file_at(path)
-    except OSError:
-        current = None
-    rotated: dict[tuple[int, int], File] = {}
+    found: dict[tuple[int, int], File] = {}
     for sibling in _siblings(path):
         try:
             file = file_at(sibling)
         except OSError:
             continue
-        if not current or file.key != current.key:
-            rotated[file.key] = file
-    return Survey(tuple(sorted(rotated.values(), key=_age)), current)
+        found[file.key] = file
+    # The path comes last: what was copied from it and is among the siblings is no longer in it, or still will be.
+    try:
+        current = file_at(path)
+    except OSError:
+        return Survey(tuple(sorted(found.values(), key=_age)), None)
+    found.pop(current.key, None)
+    return Survey(tuple(sorted(found.values(), key=_age)), current)
 
 
 def _siblings(path: Path) -> list[Path]:

@@ -2,19 +2,21 @@
 
 What has been consumed is one position: a file, an offset in it, and the last bytes before that offset. Each read
 takes these bytes again: where they are no longer the same, the file was rewritten (truncated, perhaps grown past the
-old offset since, or its inode used anew), and the position is looked for in the copies beside it, else the file is
-read from its first byte. Nothing is buffered: a line without an end stays in the file until it has one, so the
-position after `read` is that of the bytes returned so far, and whoever saves it together with what came of them
-counts each line once.
+old offset since, or its inode used anew), and the position is looked for in the copies beside it, else what was
+written after it is read from its first byte. Nothing is buffered: a line without an end stays in the file until it
+has one. So the position after `read` is that of the bytes returned so far, and whoever saves it together with what
+came of them counts each line once.
 
-A file the path no longer names is finished when a later one has its first byte and the older, read after that was
-seen, has no more. So nothing depends on time: a writer that still has the old file open (its log was rotated under
-it) is heard until it writes to the new one. Then come the siblings rotated in between, oldest first, each from its
-first byte; a copy of the finished file goes on where that ended.
+A file the path no longer names is finished when a later one has content and the older, read after that was seen, has
+no more. So nothing depends on time: a writer that still has the old file open (its log was rotated under it) is heard
+until it writes to the new one. Then come the siblings rotated in between, oldest first, each from its first byte; a
+copy of the finished file goes on where that ended. The position moves to the next file when its first line is
+consumed, not before: a position without bytes before it could not tell when its file is truncated.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ class Tail:
         self._at: Position | None = None
         self._fd = -1
         self._absent = False
+        self._rewritten = False
         self._in_copy = False
         self._current: File | None = None
         self._later: list[File] = []
@@ -56,36 +59,39 @@ class Tail:
         pieces: list[bytes] = []
         try:
             self._look()
-            while budget > 0:
-                at = self._hold()
-                if at is None:
-                    self.caught_up = self._absent and self._at == Position()
+            while budget > 0 and self._at:
+                at, data = self._at, None
+                if self._fd >= 0 or self._find(at):
+                    data = at.read(self._fd, CHUNK)
+                    if data is None:
+                        budget -= CHUNK
+                        self._let_go()
+                        self._look()
+                        continue
+                    piece = at.cut(data, self.invalid)
+                    if piece is not None:
+                        pieces.append(piece)
+                        budget -= len(data)
+                        continue
+                piece = self._go_on(at, data)
+                if piece is None:
+                    # Absent, but with siblings from before the first look: it may be amid a rotation.
+                    self.caught_up = self.up or (self._absent and bool(at.ino or not at.mtime_ns))
                     break
-                data = at.read(self._fd, CHUNK)
-                if data is None:
-                    budget -= CHUNK
-                    self._let_go()
-                    self._look()
-                    continue
-                before = at.offset
-                piece = at.cut(data, self.invalid)
-                if piece is not None:
-                    pieces.append(piece)
-                    budget -= at.offset - before
-                elif not any(file.size for file in self._later):
-                    self.caught_up = self.up or self._absent
-                    break
-                elif (piece := self._advance(at, data)) is not None:
-                    pieces.append(piece)
-                else:
-                    break
+                pieces.append(piece)
+                budget -= len(piece)
             self._measure()
         except MovedError:
             pass
         except OSError as error:
             self._fail(error)
-            self._pass_over(error)
+            self._let_go()
         return b"".join(pieces)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to read of what the path has, or had."""
+        return self.caught_up or (self._absent and self._fd < 0)
 
     def finish(self) -> bytes:
         """Close for good, the path being gone: return the last line, if it is whole but for its end."""
@@ -123,7 +129,7 @@ class Tail:
         self.up, self.error = False, f"{self.path}: {error.strerror}"
 
     def _look(self) -> None:
-        """See what the path leads to now and, where that is not the held file, what lies between the two."""
+        """See what the path leads to now and, where that is not the held file, what follows it."""
         self._later = []
         self._absent = False
         try:
@@ -135,50 +141,29 @@ class Tail:
             self._fail(error)
         at, now = self._at, self._current
         if at is None:
-            if self._absent and self.path.parent.is_dir():
-                self._note_absence()
+            if now or (self._absent and self.path.parent.is_dir()):
+                # Siblings that were there before the first look are not to be read.
+                there = survey(self.path).rotated
+                self._at = Position(mtime_ns=max((file.mtime_ns + 1 for file in there), default=0))
         elif self._fd >= 0 and not (now and now.key == at.key):
             at.mtime_ns = os.fstat(self._fd).st_mtime_ns
             self._later = later(survey(self.path), at.key, at.mtime_ns)
 
-    def _note_absence(self) -> None:
-        """Remember which siblings were there before the file was: what comes later is to be read."""
-        seen = survey(self.path)
-        if not seen.current:
-            self._at = Position(mtime_ns=max((file.mtime_ns + 1 for file in seen.rotated), default=0))
-
-    def _hold(self) -> Position | None:
-        """Make sure that the position's file is open; None while there is none."""
-        if self._fd < 0:
-            if self._at:
-                self._find(self._at)
-            elif self._current:
-                self._begin(self._current)
-        return self._at if self._fd >= 0 else None
-
-    def _begin(self, file: File) -> None:
-        self._fd = open_file(file)
-        self._at = Position(file.dev, file.ino, mtime_ns=file.mtime_ns)
-
-    def _find(self, at: Position) -> None:
-        """Find the position's file again, or a copy of it, or else begin with what was written after it."""
+    def _find(self, at: Position) -> bool:
+        """Open the position's file again, or a copy of it; if there is none, see what was written after it."""
         held = at.key
         if self._current and self._current.key == held and self._resume(self._current, at):
-            return
+            return True
         seen = survey(self.path)
         candidates = sorted(seen.newest_first, key=lambda file: file.key != held)
-        rewritten = bool(candidates) and candidates[0].key == held
+        self._rewritten = bool(candidates) and candidates[0].key == held
         if any(self._resume(file, at) for file in candidates):
             self._later = later(seen, at.key, at.mtime_ns)
-            self._in_copy = rewritten and at.key != held
+            self._in_copy = self._rewritten and at.key != held
             self.truncations += self._in_copy
-            return
+            return True
         self._later = later(seen, None, at.mtime_ns)
-        file = self._open_next()
-        if file:
-            self._at = Position(file.dev, file.ino, mtime_ns=file.mtime_ns)
-            self.truncations += rewritten
-            self.rotations += at.ino > 0 and not rewritten
+        return False
 
     def _resume(self, file: File, at: Position) -> bool:
         """Open a file at the position if it is there; a sibling that cannot be read is passed over."""
@@ -198,53 +183,77 @@ class Tail:
         at.dev, at.ino, at.mtime_ns = file.dev, file.ino, file.mtime_ns
         return True
 
-    def _open_next(self) -> File | None:
-        """Open the first of the later files that can be, in place of the held one; None if there is none."""
-        while self._later:
-            file = self._later.pop(0)
+    def _go_on(self, at: Position, data: bytes | None) -> bytes | None:
+        """Leave the held file, if it is finished, and return the next one's first lines; None while it has none.
+
+        `data` is what was read last of the held file, None if none is held. What cannot be read is passed over.
+        """
+        if data is not None and not any(file.size for file in self._later):
+            return None
+        passed: set[tuple[int, int]] = set()
+        for index, file in enumerate(self._later):
             try:
-                fd = open_file(file)
+                lines = self._begin(file, self._later[index + 1 :], at, data, passed)
             except OSError as error:
                 if error.errno not in UNREADABLE:
                     raise
                 self._fail(error)
             else:
-                self._let_go()
-                self._fd = fd
-                return file
+                if lines is not None or file.size:
+                    return lines
+            passed.add(file.key)
         return None
 
-    def _advance(self, at: Position, data: bytes) -> bytes | None:
-        """Leave the finished file, of which `data` is the rest, for the next; None if that cannot be opened."""
-        file = self._open_next()
-        if file is None:
-            return None
-        self.rotations += not self._in_copy
-        self._in_copy = self._in_copy and bool(self._later)
-        if at.goes_on_in(self._fd):
-            at.dev, at.ino, at.mtime_ns = file.dev, file.ino, file.mtime_ns
-            return b""
-        self._at = Position(file.dev, file.ino, mtime_ns=file.mtime_ns)
-        return at.cut_last(data, self.invalid)
-
-    def _pass_over(self, error: OSError) -> None:
-        """Leave a rotated file that cannot be read for the next; the path's own is opened anew at the next `read`."""
-        at = self._at
-        rotated = at and self._fd >= 0 and self._later and error.errno in UNREADABLE
+    def _begin(
+        self, file: File, rest: list[File], at: Position, data: bytes | None, passed: set[tuple[int, int]]
+    ) -> bytes | None:
+        """Hold the next file and return the last line of the old and its own first; None if it has no line yet."""
+        fd = open_file(file)
         try:
-            if not (at and rotated and self._advance(at, at.overlap) is not None):
-                self._let_go()
-        except OSError:
+            if at.goes_on_in(fd):
+                position, lines = msgspec.structs.replace(at, dev=file.dev, ino=file.ino), b""
+            else:
+                position = Position(file.dev, file.ino, mtime_ns=file.mtime_ns)
+                head = position.read(fd, CHUNK) or b""
+                if head:
+                    self._check_order(file, at, passed)
+                first = position.cut(head, self.invalid)
+                if first is None and head and any(other.size for other in rest):
+                    first = position.cut_last(head, self.invalid)
+                if first is None:
+                    return None
+                lines = (at.cut_last(data, self.invalid) if data else b"") + first
+            self._count_change(at, rest)
             self._let_go()
+            self._at, self._fd, self._later = position, fd, rest
+            return lines
+        finally:
+            if self._fd != fd:
+                os.close(fd)
+
+    def _check_order(self, file: File, at: Position, passed: set[tuple[int, int]]) -> None:
+        """See whether the file that was just read still is the next. Raises MovedError.
+
+        Had it been copied and truncated before it was read, the copy would now come first.
+        """
+        follow = later(survey(self.path), at.key if self._fd >= 0 else None, at.mtime_ns)
+        if [other.key for other in follow if other.key not in passed][:1] != [file.key]:
+            raise MovedError(errno.EAGAIN, "rotated while it was read")
+
+    def _count_change(self, at: Position, rest: list[File]) -> None:
+        if self._fd >= 0:
+            self.rotations += not self._in_copy
+            self._in_copy = self._in_copy and bool(rest)
+        elif at.ino:
+            self.truncations += self._rewritten
+            self.rotations += not self._rewritten
 
     def _measure(self) -> None:
         """Take note of what is left, and when what was read had been written."""
         at, now = self._at, self._current
-        if at and now and now.key == at.key:
+        if at and self._fd >= 0 and now and now.key == at.key:
             at.mtime_ns = now.mtime_ns
             self.bytes_behind = max(0, now.size - at.offset)
-        elif at and self._fd >= 0:
-            rest = os.fstat(self._fd).st_size - at.offset
-            self.bytes_behind = rest + sum(file.size for file in self._later)
         else:
-            self.bytes_behind = now.size if now else 0
+            left = os.fstat(self._fd).st_size - at.offset if at and self._fd >= 0 else 0
+            self.bytes_behind = left + sum(file.size for file in self._later)

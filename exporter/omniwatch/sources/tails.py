@@ -94,9 +94,10 @@ class Tails:
         wanted = to_follow(glob(self.pattern), set(self._tails))
         for path in sorted(wanted - self._tails.keys()):
             self._tails[path] = Tail(path, self.invalid)
-        drained = {path for path in self._tails.keys() - wanted if self._tails[path].caught_up}
-        last_lines = [self._tails.pop(path).finish() for path in sorted(drained & self._gone)]
-        self._gone = drained & self._tails.keys()
+        gone = self._tails.keys() - wanted
+        over = {path for path in gone & self._gone if self._tails[path].is_over}
+        last_lines = [self._tails.pop(path).finish() for path in sorted(over)]
+        self._gone = gone - over
         return last_lines
 
 
