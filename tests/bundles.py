@@ -11,6 +11,7 @@ import msgspec
 
 from omniwatch.bundle import data, render
 from omniwatch.settings import Alerts, Settings
+from omniwatch.thresholds import Device
 
 FINE = Settings(
     alerts=Alerts(
@@ -36,7 +37,8 @@ COARSE = Settings(
         turns_window_s=3600,
         scrape_interval_s=30,
         evaluation_interval_s=60,
-    )
+    ),
+    device=Device(throttled_page_window_s=240),
 )
 """At once, one turn is enough, and the edge in seconds is a whole number."""
 TIGHT = Settings(

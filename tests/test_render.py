@@ -41,6 +41,7 @@ def test_every_template_and_every_runbook_is_rendered_to_its_place():
     root = data.root()
     templates = [path for folder in ("alerts", "deploy") for path in (root / folder).rglob("*.j2")]
     expected = [str(path.relative_to(root)).removesuffix(".j2") for path in templates]
+    expected += [f"dashboards/{path.name[:-8]}.json" for path in (root / "dashboards").glob("*.yaml.j2")]
     expected += [f"runbooks/{path.name}" for path in (root / "runbooks").glob("*.md")]
     assert list(map(str, files)) == sorted(expected)
     assert {RULES, PROMETHEUS, ALERTMANAGER} < set(files)
@@ -88,7 +89,8 @@ def test_an_installed_package_brings_the_same_data(tmp_path):
     bare = subprocess.run([*command, "render"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert bare.returncode == 2
     assert (
-        bare.stderr == f"Error: {tmp_path}: no alerts, deploy, runbooks here: the installation is not whole\n"
+        bare.stderr
+        == f"Error: {tmp_path}: no alerts, dashboards, deploy, runbooks here: the installation is not whole\n"
     )
 
 
@@ -213,7 +215,8 @@ def test_only_what_changed_is_written_and_keeps_its_mode(tmp_path):
     files = render.render(changed_settings("alerts", rtt_page_ms=900))
     written = render.write(files, tmp_path)
     after = {path: path.stat().st_ino for path in tmp_path.rglob("*") if path.is_file()}
-    assert written == [RULES, PurePosixPath("alerts/streaming.test.yaml")]
+    others = ("alerts/streaming.test.yaml", "dashboards/fleet.json", "dashboards/streaming.json")
+    assert written == [RULES, *map(PurePosixPath, others)]
     assert {path for path in after if after[path] != before[path]} == {tmp_path / path for path in written}
     assert (tmp_path / RULES).stat().st_mode & 0o777 == 0o640
     assert tree(tmp_path) == {str(path): text.encode() for path, text in files.items()}

@@ -10,8 +10,19 @@ import msgspec
 import yaml
 from msgspec import Meta, inspect
 
-Positive = Annotated[float, Meta(gt=0)]
-Share = Annotated[float, Meta(gt=0, lt=1)]
+from omniwatch.receivers import Notify, Receivers
+from omniwatch.thresholds import (
+    Device,
+    Early,
+    ModelServer,
+    Objective,
+    Positive,
+    Resumption,
+    Share,
+    SidecarAlerts,
+    short_windows,
+)
+from omniwatch.totals import RTT_EDGES
 
 
 class SettingsError(ValueError):
@@ -53,6 +64,9 @@ class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A client that is away for longer is not waited for: its turn is cancelled."""
     heartbeat_s: Positive = 0.25
     """A stream with nothing to say says so this often, so that a client can tell a slow model from a lost network."""
+    event_streams: bool = True
+    """Whether a client that accepts `text/event-stream` by name gets ids and can come back, too. False: only one that asks
+    for binary frames."""
     max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
     """Turns at once, those held for clients that are away included."""
     turn_bytes: Annotated[int, Meta(ge=65_536)] = 8 * 2**20
@@ -97,12 +111,11 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"turns_window_s: expected a whole number >= {shortest}, four scrapes and evaluations, "
                 f"got {self.turns_window_s}"
             )
-
-
-class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where Alertmanager sends what it is given."""
-
-    page_webhook_url: Annotated[str, Meta(pattern="^https?://")] = "http://127.0.0.1:9095/page"
+        edges_ms = [round(edge * 1000) for edge in RTT_EDGES]
+        if self.red_line_ms not in edges_ms:
+            raise ValueError(
+                f"red_line_ms: expected an edge of omni_token_rtt_seconds, {edges_ms}, got {self.red_line_ms:g}"
+            )
 
 
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +123,23 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     exporter: str = "127.0.0.1:9842"
     alertmanager: str = "127.0.0.1:9093"
+    device: Annotated[str, Meta(min_length=1)] = "orin"
+    """What this device is called in its alerts: one name a device, whatever runs on it."""
+    model_server: str = "127.0.0.1:8000"
+    """Where the model server has its own /metrics; empty, it is not scraped and never said to be down."""
     runbook_base_url: str = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
+
+
+class Grafana(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the dashboards go, pushed over its API or found by its provisioning."""
+
+    url: Annotated[str, Meta(pattern="^https?://[^/]")] = "http://127.0.0.1:3000"
+    folder: Annotated[str, Meta(min_length=1)] = "Omniwatch"
+    """Title of the folder that holds them."""
+    prometheus_url: Annotated[str, Meta(pattern="^https?://[^/]")] = "http://127.0.0.1:9090"
+    """Prometheus, as Grafana reaches it."""
+    dashboards_dir: Annotated[str, Meta(pattern="^/")] = "/var/lib/grafana/dashboards/omniwatch"
+    """Where a Grafana that provisions them finds the rendered files."""
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,9 +166,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: Frames = Frames()
     resume: Resume = Resume()
     alerts: Alerts = Alerts()
+    early: Early = Early()
+    objective: Objective = Objective()
+    model_server: ModelServer = ModelServer()
+    sidecar: SidecarAlerts = SidecarAlerts()
+    resumption: Resumption = Resumption()
+    device: Device = Device()
     receivers: Receivers = Receivers()
+    notify: Notify = Notify()
     site: Site = Site()
+    grafana: Grafana = Grafana()
     server: Server = Server()
+
+    def __post_init__(self) -> None:
+        """Refuse windows of the alerts that hold too few samples to count in."""
+        shortest = 4 * max(self.alerts.scrape_interval_s, self.alerts.evaluation_interval_s)
+        for group in ("early", "objective", "model_server", "sidecar", "resumption", "device"):
+            if wrong := short_windows(group, getattr(self, group), shortest):
+                raise ValueError(wrong)
 
 
 def load(path: Path | None) -> Settings:
@@ -178,7 +222,7 @@ def _explain(message: str, raw: Any) -> str:
             value, kind = value[int(step.strip("[]"))], kind.item_type
         path += step if step.startswith("[") or not path else f".{step}"
     if not what.startswith(("Expected ", "Object ")):
-        return f"{path}.{what}"
+        return f"{path}.{what}".removeprefix(".")
     if "unknown field" in what:
         unknown = what.split("`")[1]
         return f"{path + '.' if path else ''}{unknown}: no such setting"

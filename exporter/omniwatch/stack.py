@@ -156,9 +156,14 @@ class Stack:
             base,
             sources=[f"tail:{self.events}"],
             site=msgspec.structs.replace(
-                base.site, exporter=self._sidecar_at, alertmanager=self._alertmanager_at
+                base.site,
+                exporter=self._sidecar_at,
+                alertmanager=self._alertmanager_at,
+                model_server="",
             ),
-            receivers=msgspec.structs.replace(base.receivers, page_webhook_url=self.pager.url),
+            receivers=msgspec.structs.replace(
+                base.receivers, page_webhook_url=self.pager.url, ticket_webhook_url=""
+            ),
         )
 
     def __enter__(self) -> Stack:

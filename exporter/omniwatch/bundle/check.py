@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import fnmatch
+import json
 import os
 import re
 import shutil
@@ -17,11 +18,14 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from omniwatch.bundle import dashboard_lint
 from omniwatch.bundle.render import Files, write
 
 TOOL_TIMEOUT_S = 120.0
 SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "How to know it is mended")
 """What a runbook page holds, in this order, each with text."""
+HEARTBEAT = "none"
+"""The severity of an alert that always fires, to show that alerting works: it cannot be silent."""
 Find = Callable[[str], str | None]
 """Where a tool is installed: shutil.which, or a test's own."""
 
@@ -117,6 +121,7 @@ def check(directory: Path, find: Find = shutil.which) -> list[Result]:
         *_tools(directory, rules, tests, configs, find),
         *_pairs([parsed[path] for path in rules], [parsed[path] for path in tests], directory / "runbooks"),
         *_intervals({path: parsed[path] for path in rules}, {path: parsed[path] for path in tests}),
+        *_dashboards(directory, [parsed[path] for path in rules], find),
     ]
 
 
@@ -190,7 +195,7 @@ def _pairs(rules: list[RulesFile], tests: list[TestFile], runbooks: Path) -> Ite
         wrong = list(_annotations(rule))
         if True not in expected:
             wrong.append("no unit test in which it fires")
-        if False not in expected:
+        if False not in expected and rule.labels.get("severity") != HEARTBEAT:
             wrong.append("no unit test in which it is silent")
         if rule.alert not in pages:
             wrong.append(f"no runbook page runbooks/{rule.alert}.md")
@@ -249,3 +254,40 @@ def _intervals(rules: dict[Path, RulesFile], tests: dict[Path, TestFile]) -> Ite
                     f'group {group.name} every "{group.interval}", tests every "{file.evaluation_interval}"'
                 )
                 yield Result(Status.LINT, "interval", path.name, detail)
+
+
+def _dashboards(directory: Path, rules: list[RulesFile], find: Find) -> Iterator[Result]:
+    """Lint every dashboard, follow its links and those of the alerts to it, and let promtool read the queries."""
+    models: dict[str, dict[str, Any]] = {}
+    names: dict[str, str] = {}
+    for path in sorted(directory.glob("dashboards/*.json")):
+        name = str(path.relative_to(directory))
+        try:
+            model = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            yield Result(Status.FAILED, "JSON", name, str(error))
+            continue
+        uid = str(model.get("uid") or path.stem)
+        models[uid], names[uid] = model, name
+    pages = frozenset(page.name for page in directory.glob("runbooks/*.md"))
+    for uid, model in models.items():
+        dead = list(dashboard_lint.dead_ends(model, models, pages))
+        yield from _verdict("dashboard", names[uid], dead, dashboard_lint.lint(model))
+    for rule in (rule for file in rules for group in file.groups for rule in group.rules):
+        address = str(rule.annotations.get("dashboard_url") or "")
+        if address and (nowhere := dashboard_lint.lost(address, models)):
+            yield Result(Status.FAILED, "alert", rule.alert, f"dashboard_url: {nowhere}")
+    if models:
+        yield _queries(models, find("promtool"))
+
+
+def _queries(models: dict[str, dict[str, Any]], promtool: str | None) -> Result:
+    what = ("promtool check rules", "dashboards/*.json")
+    if promtool is None:
+        return Result(Status.ABSENT, *what, "promtool is not installed")
+    with tempfile.TemporaryDirectory(prefix="omniwatch-") as directory:
+        Path(directory, "queries.yaml").write_text(
+            json.dumps(dashboard_lint.as_rules(models)), encoding="utf-8"
+        )
+        status, words = _run([promtool, "check", "rules", "--lint=none", "queries.yaml"], Path(directory))
+    return Result(status, *what, words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FOLDERS = ("alerts", "deploy", "runbooks")
+FOLDERS = ("alerts", "dashboards", "deploy", "runbooks")
 """What a site is rendered from."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from prometheus_client.utils import floatToGoString
 
-from omniwatch.bundle import data, profiles
+from omniwatch.bundle import dashboards, data, profiles
 from omniwatch.settings import Settings
 
 Files = Mapping[PurePosixPath, str]
@@ -26,7 +26,8 @@ class RenderError(ValueError):
 
 
 def render(settings: Settings, root: Path | None = None) -> dict[PurePosixPath, str]:
-    """Render every template below alerts/ and deploy/ and add the runbooks as they are, in the order of their paths.
+    """Render every template below alerts/ and deploy/, expand the dashboards to Grafana's JSON and add the runbooks as
+    they are, in the order of their paths.
 
     The fields of `settings` are the templates' variables, and the model server's `profile`. The same settings give the
     same bytes. Raises RenderError.
@@ -48,11 +49,18 @@ def render(settings: Settings, root: Path | None = None) -> dict[PurePosixPath, 
             files[path] = (root / name).read_text(encoding="utf-8")
             continue
         try:
-            files[path.with_suffix("")] = environment.get_template(name).render(variables)
+            text = environment.get_template(name).render(variables)
+            if path.parts[0] == dashboards.FOLDER:
+                json_path = PurePosixPath(name.removesuffix(dashboards.SUFFIX) + ".json")
+                files[json_path] = dashboards.expand(text, name)
+            else:
+                files[path.with_suffix("")] = text
         except jinja2.TemplateSyntaxError as error:
             raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
         except jinja2.TemplateError as error:
             raise RenderError(f"{name}: {error.message}") from error
+        except dashboards.DashboardError as error:
+            raise RenderError(str(error)) from error
     if not files:
         raise RenderError(f"{root}: no {', '.join(data.FOLDERS)} here: the installation is not whole")
     return dict(sorted(files.items()))
@@ -129,6 +137,7 @@ def write(files: Files, out: Path) -> list[PurePosixPath]:
 def _sources(root: Path) -> list[str]:
     found = [
         *root.glob(f"alerts/**/*{SUFFIX}"),
+        *root.glob(f"{dashboards.FOLDER}/*{dashboards.SUFFIX}"),
         *root.glob(f"deploy/**/*{SUFFIX}"),
         *root.glob("runbooks/*.md"),
     ]
@@ -154,6 +163,7 @@ def _environment(root: Path) -> jinja2.Environment:
     )
     environment.filters["duration"] = duration
     environment.filters["le"] = floatToGoString
+    environment.filters["number"] = _number
     environment.filters["quoted"] = json.dumps
     return environment
 

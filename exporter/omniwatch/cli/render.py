@@ -36,7 +36,8 @@ def command(
     as_diff: bool,
     dry_run: bool,
 ) -> None:
-    """Render the alert rules and their unit tests, the runbooks, and the configuration of Prometheus and Alertmanager.
+    """Render the alert rules and their unit tests, the dashboards, the runbooks, and the configuration of Prometheus,
+    Alertmanager and Grafana.
 
     NAME is a file's name or path, as it stands below DIR; without one, all are meant. The text goes to standard output:
     of one file just as it is, of several with a line "# file: ..." before each. With --out, files are written that are new

@@ -1,0 +1,199 @@
+"""Dashboards: compact YAML, expanded to the JSON that Grafana loads. Same YAML, same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from omniwatch.bundle.panels import COLUMNS, FIRST_ROW_ID, SOURCE, Panel, Text, panel_model
+
+FOLDER = "dashboards"
+SUFFIX = ".yaml.j2"
+SCHEMA_VERSION = 39
+"""Of Grafana 10 and 11; later versions migrate it when they load it."""
+
+
+class DashboardError(ValueError):
+    """A dashboard's YAML does not hold; the message is one line."""
+
+
+class Row(msgspec.Struct, forbid_unknown_fields=True):
+    """Panels under one heading, laid out from left to right."""
+
+    title: Text
+    panels: Annotated[list[Panel], Meta(min_length=1)]
+
+
+class Variable(msgspec.Struct, forbid_unknown_fields=True):
+    """A choice of label values; all of them by default."""
+
+    label: Text
+    query: Text
+
+
+class Annotation(msgspec.Struct, forbid_unknown_fields=True):
+    """Marks on every panel while a query returns something."""
+
+    query: Text
+    title: Text
+    colour: Text
+    tags: list[Text] = []
+
+
+class Dashboard(msgspec.Struct, forbid_unknown_fields=True):
+    """One template, rendered."""
+
+    uid: Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,40}$")]
+    title: Text
+    description: Text
+    runbook_base_url: Text
+    variables: dict[str, Variable]
+    annotations: dict[str, Annotation]
+    rows: Annotated[list[Row], Meta(min_length=1)]
+    span: Text = "now-30m"
+    refresh: Text = "10s"
+
+
+def expand(text: str, name: str) -> str:
+    """Turn a rendered template into Grafana's JSON. Raises DashboardError with `name` in it."""
+    try:
+        dashboard = msgspec.convert(yaml.safe_load(text), Dashboard)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise DashboardError(f"{name}: {' '.join(str(error).split())}") from error
+    ids = [panel.id for row in dashboard.rows for panel in row.panels]
+    twice = sorted({number for number in ids if ids.count(number) > 1})
+    if twice:
+        raise DashboardError(f"{name}: panel id {twice[0]} is there twice")
+    return dump(_model(dashboard))
+
+
+def dump(model: dict[str, Any]) -> str:
+    """Write a dashboard as the bundle's files are written."""
+    return json.dumps(model, ensure_ascii=False, indent=2) + "\n"
+
+
+def _model(dashboard: Dashboard) -> dict[str, Any]:
+    return {
+        "uid": dashboard.uid,
+        "title": dashboard.title,
+        "description": dashboard.description,
+        "tags": ["omniwatch"],
+        "editable": False,
+        "graphTooltip": 1,
+        "schemaVersion": SCHEMA_VERSION,
+        "time": {"from": dashboard.span, "to": "now"},
+        "refresh": dashboard.refresh,
+        "timezone": "browser",
+        "links": [_siblings(), _runbook("Runbooks", dashboard.runbook_base_url)],
+        "annotations": {"list": [_annotation(*item) for item in dashboard.annotations.items()]},
+        "templating": {
+            "list": [_datasource(), *(_variable(*item) for item in dashboard.variables.items())],
+        },
+        "panels": list(_panels(dashboard)),
+    }
+
+
+def _siblings() -> dict[str, Any]:
+    return {
+        "title": "Omniwatch",
+        "type": "dashboards",
+        "tags": ["omniwatch"],
+        "asDropdown": True,
+        "includeVars": True,
+        "keepTime": True,
+        "targetBlank": False,
+        "icon": "external link",
+        "tooltip": "The other dashboards, at the same time and for the same device.",
+        "url": "",
+    }
+
+
+def _runbook(title: str, url: str) -> dict[str, Any]:
+    return {
+        "title": title,
+        "type": "link",
+        "url": url,
+        "tags": [],
+        "asDropdown": False,
+        "includeVars": False,
+        "keepTime": False,
+        "targetBlank": True,
+        "icon": "doc",
+        "tooltip": "What to do.",
+    }
+
+
+def _datasource() -> dict[str, Any]:
+    return {
+        "name": "datasource",
+        "label": "Prometheus",
+        "type": "datasource",
+        "query": "prometheus",
+        "hide": 0,
+        "refresh": 1,
+        "regex": "",
+        "multi": False,
+        "includeAll": False,
+        "options": [],
+    }
+
+
+def _variable(name: str, variable: Variable) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": variable.label,
+        "type": "query",
+        "datasource": SOURCE,
+        "query": {"query": variable.query, "refId": f"variable-{name}"},
+        "definition": variable.query,
+        "hide": 0,
+        "refresh": 2,
+        "regex": "",
+        "sort": 3,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".+",
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
+        "options": [],
+    }
+
+
+def _annotation(name: str, annotation: Annotation) -> dict[str, Any]:
+    return {
+        "name": name,
+        "datasource": SOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": annotation.colour,
+        "expr": annotation.query,
+        "target": {"refId": "Anno", "expr": annotation.query, "interval": ""},
+        "titleFormat": annotation.title,
+        "tagKeys": ",".join(annotation.tags),
+        "useValueForTime": False,
+    }
+
+
+def _panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
+    y = 0
+    for number, row in enumerate(dashboard.rows):
+        yield {
+            "id": FIRST_ROW_ID + number,
+            "type": "row",
+            "title": row.title,
+            "collapsed": False,
+            "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1},
+            "panels": [],
+        }
+        x, y, line = 0, y + 1, 0
+        for panel in row.panels:
+            if x + panel.width > COLUMNS:
+                x, y, line = 0, y + line, 0
+            place = {"x": x, "y": y, "w": panel.width, "h": panel.height}
+            yield panel_model(panel, place, dashboard.runbook_base_url)
+            x, line = x + panel.width, max(line, panel.height)
+        y += line

@@ -1,0 +1,117 @@
+"""How an installation does: its files, its units, its answer at /-/ready, the limits of the server beside it."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import msgspec
+from prometheus_client.core import Metric
+
+from omniwatch.bundle.device import at, is_packaged, manifest, state_of
+from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT
+from omniwatch.bundle.payload import InstallError
+from omniwatch.host import cgroup, systemd
+from omniwatch.settings import Settings, SettingsError, load
+
+TIMEOUT_S = 5.0
+
+
+class Finding(NamedTuple):
+    """One thing looked at, in one line. `ok` is None where there is nothing to judge."""
+
+    what: str
+    ok: bool | None
+    says: str
+
+
+def findings(root: Path = Path("/")) -> Iterator[Finding]:
+    """Look at everything. On another file tree than "/" only files can be looked at."""
+    yield _files(root)
+    try:
+        config = at(root, CONFIG)
+        settings = load(config if config.exists() else None)
+        yield Finding("configuration", True, str(config) if config.exists() else "none: the defaults")
+    except SettingsError as error:
+        yield Finding("configuration", False, str(error))
+        return
+    if root == Path("/"):
+        yield from _services(settings)
+        yield _answer(settings)
+
+
+def _files(root: Path) -> Finding:
+    try:
+        known = manifest(root)
+    except InstallError as error:
+        return Finding("files", False, str(error))
+    if known is None:
+        packaged = is_packaged(root)
+        return Finding("files", packaged, "installed as a package" if packaged else "not installed")
+    odd = []
+    for path, wanted in known.files.items():
+        now = state_of(at(root, PurePosixPath(path)))
+        if now is None:
+            odd.append(f"{path} is missing")
+        elif now != wanted and path not in known.configs:
+            odd.append(f"{path} was changed")
+    more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+    return Finding(
+        "files",
+        not odd,
+        ", ".join(odd[:3]) + more if odd else f"{len(known.files)} as installed, {known.version}",
+    )
+
+
+def _services(settings: Settings) -> Iterator[Finding]:
+    sidecar = _values(systemd.Reader(_of_unit(settings, SIDECAR_UNIT)).collect())
+    if not sidecar.get("omniwatch_systemd_up"):
+        yield Finding("systemd", None, "does not answer on the system bus")
+        return
+    for unit, values in (
+        (SIDECAR_UNIT, sidecar),
+        (settings.server.unit, _values(systemd.Reader(settings).collect())),
+    ):
+        state = next(
+            (key.split()[-1] for key, value in values.items() if "unit_state" in key and value),
+            "not installed",
+        )
+        again = values.get("omni_server_unit_restarts_total", 0)
+        note = f", restarted {again:.0f} times" if again else ""
+        yield Finding(unit, state == "active", state + note)
+    limits = _values(cgroup.Reader(settings).collect())
+    asked = _values(systemd.Reader(settings).collect()).get("omni_server_cpu_quota_asked_cores")
+    has = limits.get("omni_server_cpu_quota_cores")
+    if asked is not None and (has is None or abs(has / asked - 1) > 0.02):
+        taken = "none" if has is None else f"{has:g} CPUs"
+        yield Finding("CPU quota", False, f"{asked:g} CPUs asked for, the kernel applies {taken}")
+    elif has is not None:
+        yield Finding("CPU quota", None, f"{has:g} CPUs; `omniwatch tune` says what that does to the voice")
+
+
+def _of_unit(settings: Settings, unit: str) -> Settings:
+    return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, unit=unit))
+
+
+def _values(families: Iterable[Metric]) -> dict[str, float]:
+    return {
+        " ".join([s.name, *(v for k, v in s.labels.items() if k != "unit")]): s.value
+        for family in families
+        for s in family.samples
+    }
+
+
+def _answer(settings: Settings) -> Finding:
+    address = f"http://{settings.site.exporter}/-/ready"
+    try:
+        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
+            return Finding(
+                "sidecar", True, f"ready at {address}: {answer.read(200).decode('utf-8', 'replace').strip()}"
+            )
+    except urllib.error.HTTPError as error:
+        return Finding("sidecar", False, f"not ready: {error.read(500).decode('utf-8', 'replace').strip()}")
+    except (OSError, ValueError) as error:
+        return Finding("sidecar", False, f"{address}: {getattr(error, 'reason', error)}")

@@ -1,0 +1,165 @@
+"""What an installation puts on a device, and how that differs from what is there: all of it known before any is written."""
+
+from __future__ import annotations
+
+import compileall
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import msgspec
+
+from omniwatch import settings
+from omniwatch.bundle import payload, profiles, render
+from omniwatch.bundle.device import at, is_packaged, manifest, state_of, wanted_state
+from omniwatch.bundle.payload import HOME, InstallError, Item, PayloadError
+from omniwatch.host.memory import total_bytes
+from omniwatch.settings import Settings, SettingsError
+
+CONFIG = PurePosixPath("/etc/omniwatch/omniwatch.yaml")
+UNITS = PurePosixPath("/etc/systemd/system")
+SIDECAR_UNIT = "omniwatch.service"
+
+
+def site(root: Path, profile: str | None, device_memory_gb: float | None) -> Settings:
+    """The device's settings: its omniwatch.yaml where it has one, else the defaults with the device's own memory.
+
+    A profile and a memory size that are given win. Raises InstallError.
+    """
+    config = at(root, CONFIG)
+    try:
+        found = settings.load(config if config.exists() else None)
+    except SettingsError as error:
+        raise InstallError(str(error)) from error
+    measured = None if config.exists() else total_bytes(root)
+    changes: dict[str, Any] = {}
+    if profile is not None:
+        changes["profile"] = profile
+    if device_memory_gb is not None:
+        changes["device_memory_gb"] = device_memory_gb
+    elif measured is not None:
+        changes["device_memory_gb"] = round(measured / 1e9, 1)
+    return msgspec.structs.replace(found, server=msgspec.structs.replace(found.server, **changes))
+
+
+def items(root: Path, config: Settings, with_server: bool) -> list[Item]:
+    """Everything that belongs on the device. Raises InstallError."""
+    packaged = is_packaged(root)
+    if packaged and not with_server:
+        raise InstallError(
+            "the package omniwatch has installed the sidecar; with --profile, the model server's unit is added to it"
+        )
+    try:
+        profiles.fitting(config.server.profile, config.server.device_memory_gb) if with_server else None
+        files = {path.name: text for path, text in render.render(_renderable(config, with_server)).items()}
+        found = [] if packaged else [*_sidecar(files), *payload.program(_interpreter(root))]
+    except (render.RenderError, profiles.ProfileError, PayloadError) as error:
+        raise InstallError(str(error)) from error
+    if with_server:
+        found += _server(config, files)
+    return found
+
+
+def _renderable(config: Settings, with_server: bool) -> Settings:
+    """Without a model server to install, its profile need not fit this device."""
+    if with_server:
+        return config
+    return msgspec.structs.replace(
+        config,
+        server=msgspec.structs.replace(config.server, device_memory_gb=Settings().server.device_memory_gb),
+    )
+
+
+def _sidecar(files: Mapping[str, str]) -> list[Item]:
+    def text(name: str) -> bytes:
+        return files[name].encode()
+
+    wants = UNITS / "multi-user.target.wants" / SIDECAR_UNIT
+    return [
+        Item(CONFIG, text("omniwatch.yaml"), kind="config"),
+        Item(UNITS / SIDECAR_UNIT, text(SIDECAR_UNIT), kind="unit"),
+        Item(wants, link=f"../{SIDECAR_UNIT}", kind="unit"),
+        Item(PurePosixPath("/etc/sysusers.d/omniwatch.conf"), text("sysusers.conf"), kind="unit"),
+        Item(PurePosixPath("/etc/tmpfiles.d/omniwatch.conf"), text("tmpfiles.conf"), kind="unit"),
+    ]
+
+
+def _server(config: Settings, files: Mapping[str, str]) -> list[Item]:
+    unit = config.server.unit
+    found = [
+        Item(UNITS / unit, files["qwen3-omni.service"].encode(), kind="unit"),
+        Item(UNITS / "multi-user.target.wants" / unit, link=f"../{unit}", kind="unit"),
+    ]
+    stages = "orin-stages.yaml"
+    if f"/etc/omniwatch/{stages}" in profiles.load(config.server.profile).words():
+        found.append(Item(CONFIG.parent / stages, files[stages].encode(), kind="config"))
+    return found
+
+
+def _interpreter(root: Path) -> PurePosixPath:
+    python = payload.interpreter()
+    if not os.path.lexists(at(root, python)):
+        raise PayloadError(
+            f"{at(root, python)}: no such interpreter; run the installation with one that is there"
+        )
+    return python
+
+
+def pending(root: Path, wanted: Iterable[Item], *, force: bool = False) -> list[Item]:
+    """The items that are not there as they should be. A config that is there is left as it is.
+
+    Raises InstallError for files that somebody else wrote or changed, all of them at once, unless `force`.
+    """
+    known = manifest(root)
+    written = known.files if known else {}
+    found, foreign = [], []
+    for item in wanted:
+        now = state_of(at(root, item.path))
+        if now == wanted_state(item) or (item.kind == "config" and now is not None):
+            continue
+        if now is not None and now != written.get(str(item.path)):
+            foreign.append(f"{at(root, item.path)}: not as omniwatch wrote it; --force replaces it")
+        found.append(item)
+    if foreign and not force:
+        raise InstallError("\n".join(foreign))
+    return found
+
+
+def leftovers(root: Path, wanted: Iterable[Item], *, with_server: bool) -> list[PurePosixPath]:
+    """Files of an earlier installation that this one no longer has; the model server's stay unless it is installed anew."""
+    known = manifest(root)
+    if known is None:
+        return []
+    kept = {str(item.path) for item in wanted}
+    own = (str(HOME), "/usr/local", str(UNITS / SIDECAR_UNIT)) if not with_server else ("/",)
+    gone = [
+        path
+        for path in known.files
+        if path not in kept and path not in known.configs and path.startswith(own)
+    ]
+    return [PurePosixPath(path) for path in gone]
+
+
+def compile_program() -> None:
+    """Compile this device's program, so that even its first start is quick. What cannot be compiled runs all the same."""
+    compileall.compile_dir(str(HOME / "venv/lib"), quiet=2)
+
+
+def diff(root: Path, changes: Iterable[Item]) -> str:
+    """A unified diff for units and configs; the program's files are only counted."""
+    hunks: list[str] = []
+    programs = 0
+    for item in changes:
+        if item.kind == "program":
+            programs += 1
+            continue
+        path = at(root, item.path)
+        now = f"-> {path.readlink()}\n" if path.is_symlink() else path.read_text() if path.exists() else ""
+        new = f"-> {item.link}\n" if item.link else item.content.decode()
+        name = str(path) if now else "/dev/null"
+        hunks += difflib.unified_diff(now.splitlines(True), new.splitlines(True), name, str(path))
+    if programs:
+        hunks.append(f"and {programs} files of the program below {HOME}\n")
+    return "".join(hunks)

@@ -1,0 +1,125 @@
+"""The program's own files for a device: an environment of its own, made from what the running program consists of.
+
+Nothing is downloaded: this package, the packages it needs and their compiled parts are taken from where they are imported
+from now, and the environment uses the same interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import omniwatch
+from omniwatch.bundle import data
+
+HOME = PurePosixPath("/opt/omniwatch")
+NAME = "omniwatch"
+
+
+class Item(NamedTuple):
+    """One file of an installation: where it goes, and its content, or what it links to."""
+
+    path: PurePosixPath
+    content: bytes = b""
+    link: str = ""
+    mode: int = 0o644
+    kind: str = "program"
+    """"program", "unit" or "config": a program's files are replaced, a config is never."""
+
+
+class InstallError(ValueError):
+    """What stands in the way; the message is one line, or one a file."""
+
+
+class PayloadError(InstallError):
+    """The running program cannot be copied."""
+
+
+def interpreter() -> PurePosixPath:
+    """The interpreter that runs this program, outside of any virtual environment."""
+    return PurePosixPath(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
+
+
+def program(python: PurePosixPath) -> list[Item]:
+    """Everything below /opt/omniwatch, and the command. Raises PayloadError."""
+    major, minor = sys.version_info[:2]
+    site = HOME / f"venv/lib/python{major}.{minor}/site-packages"
+    settings = f"home = {python.parent}\ninclude-system-site-packages = false\nversion = {major}.{minor}\n"
+    command = f"#!{HOME}/venv/bin/python -I\nfrom omniwatch.cli import main\n\nmain(prog_name='omniwatch')\n"
+    return [
+        Item(HOME / "venv/pyvenv.cfg", settings.encode()),
+        Item(HOME / "venv/bin/python", link=str(python)),
+        Item(HOME / "venv/bin/python3", link="python"),
+        Item(HOME / "bin/omniwatch", command.encode(), mode=0o755),
+        # For a model server's PYTHONPATH: this package and no other, so that the server keeps its own libraries.
+        Item(HOME / "tap" / NAME, link=f"../venv/lib/python{major}.{minor}/site-packages/{NAME}"),
+        Item(PurePosixPath("/usr/local/bin/omniwatch"), link=str(HOME / "bin/omniwatch")),
+        *(Item(site / name, path.read_bytes()) for name, path in sorted(_modules().items())),
+    ]
+
+
+def _modules() -> dict[str, Path]:
+    """Every file of this package and of what it needs, by its path below site-packages."""
+    found: dict[str, Path] = {}
+    for distribution in _needed(NAME, set()):
+        if distribution.files is None:
+            raise PayloadError(
+                f"{distribution.name}: its list of files (RECORD) is missing; install it anew with pip"
+            )
+        files = [file for file in distribution.files if not _is_left_out(str(file))]
+        found |= {str(file): Path(str(file.locate())) for file in files if Path(str(file.locate())).is_file()}
+    if f"{NAME}/cli/__init__.py" not in found:
+        found |= _from_a_clone()
+    return found
+
+
+def _is_left_out(name: str) -> bool:
+    return (
+        name.startswith(("..", "/", "__editable__"))
+        or "__pycache__" in name
+        or name.endswith((".pyc", ".pth", "direct_url.json", "/INSTALLER", "/REQUESTED"))
+    )
+
+
+def _needed(name: str, seen: set[str]) -> Iterator[importlib.metadata.Distribution]:
+    """The distribution and those it requires; what only other systems or extras need is passed over."""
+    key = re.sub(r"[-_.]+", "-", name).lower()
+    if key in seen:
+        return
+    seen.add(key)
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise PayloadError(f"{name} is not installed as a package here: its files cannot be found") from error
+    yield distribution
+    for requirement in distribution.requires or []:
+        what, _, marker = requirement.partition(";")
+        if "extra ==" in marker:
+            continue
+        match = re.match(r"[A-Za-z0-9._-]+", what.strip())
+        try:
+            yield from _needed(match[0] if match else what, seen)
+        except PayloadError:
+            # A requirement with a condition ("on Windows", "before Python 3.11") may rightly be missing.
+            if not marker:
+                raise
+
+
+def _from_a_clone() -> dict[str, Path]:
+    """The package of an editable installation, with the data folders where a wheel has them."""
+    package = Path(omniwatch.__file__).parent
+    found = {
+        f"{NAME}/{path.relative_to(package).as_posix()}": path
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    root = data.root()
+    for folder in data.FOLDERS:
+        for path in (root / folder).rglob("*"):
+            if path.is_file():
+                found[f"{NAME}/_data/{path.relative_to(root).as_posix()}"] = path
+    return found

@@ -1,0 +1,66 @@
+"""What goes when Omniwatch leaves a device, and what stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from omniwatch.bundle.device import MANIFEST, at, is_packaged, manifest
+from omniwatch.bundle.payload import HOME, InstallError
+from omniwatch.tune import dropin
+
+STATE = (
+    PurePosixPath("/var/lib/omniwatch"),
+    PurePosixPath("/var/lib/qwen3-omni"),
+    PurePosixPath("/var/lib/private/qwen3-omni"),
+)
+"""What the units' StateDirectory= make: the sidecar's and, behind a link, the model server's."""
+SPOOL = PurePosixPath("/run/omniwatch")
+CONFIG_DIRECTORY = PurePosixPath("/etc/omniwatch")
+
+
+class Removal(NamedTuple):
+    """What to stop, to remove (trees whole), and which directories to remove where that leaves them empty."""
+
+    units: list[str]
+    paths: list[PurePosixPath]
+    directories: list[PurePosixPath]
+    kept: list[PurePosixPath]
+    account: bool
+
+
+def removal(root: Path, *, purge: bool) -> Removal:
+    """Work out what a removal takes. Raises InstallError when nothing was installed."""
+    known = manifest(root)
+    if known is None:
+        raise InstallError(f"{at(root, HOME)}: omniwatch install has put nothing here")
+    files = [PurePosixPath(path) for path in known.files if path not in known.configs]
+    units = [p.name for p in files if p.suffix == ".service" and "wants" not in str(p)]
+    outside = [path for path in files if not path.is_relative_to(HOME)]
+    packaged = is_packaged(root)
+    # The sidecar of a package is the package manager's to remove, with all that is its own.
+    paths = [*outside, *_dropins(root, units), *([MANIFEST] if packaged else [HOME, SPOOL])]
+    own = [PurePosixPath(path) for path in known.configs]
+    state = STATE[1:] if packaged else STATE
+    kept = [path for path in (*own, *state) if os.path.lexists(at(root, path))]
+    if purge:
+        # The user's own files beside ours in /etc/omniwatch (certificates, passwords) are configuration of it as well.
+        paths += [*(own if packaged else [CONFIG_DIRECTORY]), *state]
+        kept = []
+    directories = [PurePosixPath(path) for path in known.directories]
+    there = [path for path in paths if os.path.lexists(at(root, path))]
+    return Removal(units, there, directories, kept, account=not packaged and (purge or not kept))
+
+
+def _dropins(root: Path, units: list[str]) -> list[PurePosixPath]:
+    """The drop-ins of `omniwatch tune`, and their folder where nobody else has one in it."""
+    found = []
+    for unit in units:
+        folder = dropin.directory(unit, root)
+        own = dropin.own_files(unit, root)
+        if own and {path.name for path in folder.iterdir()} == {path.name for path in own}:
+            found.append(PurePosixPath("/", folder.relative_to(root)))
+        else:
+            found += [PurePosixPath("/", path.relative_to(root)) for path in own]
+    return found

@@ -1,0 +1,116 @@
+"""Install the sidecar on this device, and with --profile the model server's unit."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import click
+
+from omniwatch.cli import UserError
+
+
+@click.command()
+@click.option(
+    "--profile",
+    metavar="NAME",
+    help="Also install the model server's unit from this profile (deploy/profiles).",
+)
+@click.option(
+    "--device-memory-gb", type=click.FloatRange(1), help="What the profile has to fit. [default: as measured]"
+)
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/"),
+    show_default=True,
+    help="Install into this file tree; nothing is started then.",
+)
+@click.option(
+    "--diff",
+    "as_diff",
+    is_flag=True,
+    help="Print how the device differs and write nothing; exit code 1 if it does.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be written and write nothing.")
+@click.option("--force", is_flag=True, help="Replace files that omniwatch did not write.")
+@click.option("--no-start", is_flag=True, help="Write the files and start nothing.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    profile: str | None,
+    device_memory_gb: float | None,
+    root: Path,
+    as_diff: bool,
+    dry_run: bool,
+    force: bool,
+    no_start: bool,
+) -> None:
+    """Put Omniwatch beside the model server: its own environment in /opt/omniwatch, config, units, account, spool.
+
+    Nothing is downloaded; the running program is what is installed. All is checked before anything is written, and a second
+    run changes nothing. A configuration that is there is kept, also by an upgrade, which is this command of a newer
+    version. A running model server is never restarted.
+
+    \b
+    Example:
+      sudo omniwatch install
+      sudo omniwatch install --profile orin
+      omniwatch install --root /mnt/image --diff
+    """
+    from omniwatch.bundle import device, install, services
+    from omniwatch.bundle.payload import InstallError
+
+    if not root.is_dir():
+        raise click.UsageError(f"--root: {root} is not a directory")
+    root = root.resolve()
+    try:
+        config = install.site(root, profile, device_memory_gb)
+        wanted = install.items(root, config, profile is not None)
+        units = {
+            item.path.name: item.content.decode() for item in wanted if item.kind == "unit" and not item.link
+        }
+        services.verify({name: text for name, text in units.items() if name.endswith(".service")}, root)
+        before = device.manifest(root)
+        changes = install.pending(root, wanted, force=force)
+        gone = install.leftovers(root, wanted, with_server=profile is not None)
+        if as_diff:
+            text = install.diff(root, changes)
+            click.echo(text, nl=False)
+            ctx.exit(1 if text or gone else 0)
+        if not dry_run and (changes or gone or before is None):
+            device.write(root, wanted, changes, gone)
+            if root == Path("/"):
+                install.compile_program()
+    except InstallError as error:
+        raise UserError(str(error)) from error
+    except OSError as error:
+        hint = "; installing needs root" if isinstance(error, PermissionError) else ""
+        raise UserError(f"{error.filename}: {error.strerror}{hint}") from error
+    _say(root, [item.path for item in changes], gone, dry_run)
+    if dry_run:
+        return
+    enabled = [install.SIDECAR_UNIT, *([config.server.unit] if profile is not None else [])]
+    restarted = [install.SIDECAR_UNIT] if changes else []
+    faults = services.arrive(
+        root, enabled=[] if no_start else enabled, restarted=[] if no_start else restarted
+    )
+    for fault in faults:
+        click.echo(fault, err=True)
+    ctx.exit(1 if faults else 0)
+
+
+def _say(root: Path, changed: list[PurePosixPath], gone: list[PurePosixPath], dry_run: bool) -> None:
+    from omniwatch.bundle.payload import HOME
+
+    program = [path for path in changed if path.is_relative_to(HOME)]
+    for path in changed:
+        if path not in program:
+            click.echo(f"{'would write' if dry_run else 'wrote'} {root / str(path).lstrip('/')}")
+    if program:
+        click.echo(
+            f"{'would write' if dry_run else 'wrote'} {len(program)} files below {root / str(HOME).lstrip('/')}"
+        )
+    for path in gone:
+        click.echo(f"{'would remove' if dry_run else 'removed'} {root / str(path).lstrip('/')}")
+    if not changed and not gone:
+        click.echo("nothing to change")

@@ -1,0 +1,59 @@
+"""Carry alerts from Alertmanager to DingTalk, Feishu and WeCom robots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from omniwatch.cli import UserError
+
+
+@click.command()
+@click.option(
+    "--config.file",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The omniwatch.yaml whose group `notify` names the robots.",
+)
+@click.option("--log.level", "level", type=click.Choice(["debug", "info", "warn", "error"]), default="info")
+@click.option("--log.format", "form", type=click.Choice(["logfmt", "json"]), default="logfmt")
+def command(config_file: Path | None, level: str, form: str) -> None:
+    """Take Alertmanager's webhooks (POST /page, /ticket) and send each group's message to the robots of chat groups.
+
+    Messages are signed, tried again with growing pauses, at most 20 a minute to a robot, those that overflow merged into one.
+    Addresses and secrets are in the files that `notify.robots` names. /metrics says what became of them.
+
+    \b
+    Example:
+      omniwatch notify --config.file omniwatch.yaml
+    """
+    import signal
+    import threading
+    import zoneinfo
+
+    from omniwatch import log, settings
+    from omniwatch.notify.bridge import Bridge, NotifyError
+
+    try:
+        notify = settings.load(config_file).notify
+        if not notify.robots:
+            raise UserError("notify.robots: names no robot; give --config.file a file that does")
+        zone = zoneinfo.ZoneInfo(notify.timezone) if notify.timezone else None
+        log.setup(level, form)
+        bridge = Bridge(notify, zone)
+    except (settings.SettingsError, NotifyError) as error:
+        raise UserError(str(error)) from error
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError) as error:
+        raise UserError(f'notify.timezone: no time zone "{notify.timezone}" on this device') from error
+    except OSError as error:
+        raise UserError(f"{notify.listen_address}: {error.strerror}") from error
+    asked = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: asked.set())
+    serving = threading.Thread(target=bridge.serve, name="web", daemon=True)
+    serving.start()
+    click.echo(f"listening on {bridge.address}", err=True)
+    asked.wait()
+    bridge.stop()

@@ -1,0 +1,40 @@
+"""Say how the installation on this device does: files, units, readiness, CPU quota."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/"),
+    show_default=True,
+    help="Look at this file tree.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(ctx: click.Context, root: Path, as_json: bool) -> None:
+    """Look at the installed files, the configuration, the units, the sidecar's readiness and the server's CPU quota.
+
+    The exit code is 0 when all is well and 1 when something is not.
+
+    \b
+    Example:
+      omniwatch status
+      omniwatch status --json
+    """
+    from omniwatch.bundle.health import findings
+
+    found = list(findings(root.resolve()))
+    if as_json:
+        click.echo(json.dumps([finding._asdict() for finding in found], indent=2))
+    else:
+        for finding in found:
+            sign = {True: "ok", False: "BAD", None: "-"}[finding.ok]
+            click.echo(f"{sign:<4}{finding.what:<20}{finding.says}")
+    ctx.exit(1 if any(finding.ok is False for finding in found) else 0)

@@ -1,0 +1,175 @@
+"""Watch what CPU limits do to the model server's frames, and set what does not hurt them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from omniwatch.cli import UserError
+
+if TYPE_CHECKING:
+    from omniwatch.host.cgroup import Group
+    from omniwatch.settings import Server
+    from omniwatch.tune.advice import Advice
+    from omniwatch.tune.sample import Watched
+
+
+@click.command()
+@click.option(
+    "--config.file",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="omniwatch.yaml; its server.unit is watched.",
+)
+@click.option("--unit", help="Another unit than the settings'.")
+@click.option(
+    "--seconds", type=click.FloatRange(1, 86400), default=60, show_default=True, help="How long to watch."
+)
+@click.option(
+    "--cap",
+    is_flag=False,
+    flag_value="auto",
+    default=None,
+    metavar="[CPUS]",
+    help="A quota is demanded: of so many CPUs, or the smallest that stops no frame.",
+)
+@click.option("--apply", "do_apply", is_flag=True, help="Write the drop-in, after showing how it differs.")
+@click.option("--revert", "do_revert", is_flag=True, help="Take back what --apply wrote.")
+@click.option("--yes", is_flag=True, help="Do not ask before writing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    config_file: Path | None,
+    unit: str | None,
+    seconds: float,
+    cap: str | None,
+    do_apply: bool,
+    do_revert: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Watch the running model server's cgroup under its real load and say what its CPU limits do to it.
+
+    A quota stops all threads of the server at once, for up to 96 ms with the usual period of 100 ms: longer than one codec
+    frame of 80 ms. The report says how long it stands still, what a frame's worst case is, whether the voice will drift
+    away from the picture, and what to set instead. Watch for ten minutes of real conversations before you --apply.
+
+    A limit is never lowered unless --cap names a number of CPUs. --apply asks, writes
+    /etc/systemd/system/UNIT.d/50-cpu.conf, and reads back what the kernel took: exit code 1 when it took something else.
+
+    \b
+    Example:
+      omniwatch tune --seconds 600
+      omniwatch tune --seconds 600 --cap --apply
+      omniwatch tune --revert
+    """
+    from omniwatch import settings
+    from omniwatch.host.cgroup import locate
+    from omniwatch.tune import change
+
+    if do_apply and do_revert:
+        raise click.UsageError("--apply and --revert exclude each other.")
+    if do_apply and not yes and not sys.stdin.isatty():
+        raise click.UsageError("--apply asks first: without a terminal it needs --yes.")
+    if cap not in (None, "auto") and not _is_cpus(cap):
+        raise click.UsageError(f'--cap: expected a number of CPUs > 0, got "{cap}"')
+    try:
+        config = settings.load(config_file)
+        server, frame_s = config.server, config.frames.frame_ms / 1000
+        if unit:
+            server = _of_unit(server, unit)
+        if do_revert:
+            target = change.revert(server)
+            click.echo(f"took back {target}" if target else "nothing to take back")
+            return
+        groups = locate(server)
+        if not groups:
+            raise UserError(f"{server.unit}: no cgroup of this name; is it running? (--unit names another)")
+        seen, advice = _watch(groups[0], seconds, cap, frame_s)
+        _say(server.unit, seen, advice, frame_s, as_json)
+        if do_apply and advice.recommended is not None:
+            plan = change.plan(server, groups[0], advice.recommended.limit, advice.weight)
+            click.echo(plan.diff or f"{plan.target}: is so already\n", nl=False, err=as_json)
+            if not yes and not click.confirm("write this?", err=True):
+                return
+            wrong = change.apply(server, plan)
+            if wrong:
+                click.echo(f"{server.unit}: {wrong}", err=True)
+                sys.exit(1)
+            click.echo(f"wrote {plan.target}; the kernel took it", err=as_json)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _of_unit(server: Server, unit: str) -> Server:
+    import msgspec
+
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(server), "unit": unit}, type(server))
+    except msgspec.ValidationError as error:
+        message = f'--unit: expected the name of a unit, such as {server.unit}, got "{unit}"'
+        raise click.UsageError(message) from error
+
+
+def _is_cpus(cap: str | None) -> bool:
+    try:
+        return float(cap or "") > 0
+    except ValueError:
+        return False
+
+
+def _watch(group: Group, seconds: float, cap: str | None, frame_s: float) -> tuple[Watched, Advice]:
+    import time
+
+    from omniwatch.tune.advice import advise
+    from omniwatch.tune.sample import WatchError, limit_of, watch
+
+    limit, limits = limit_of(group), group.limits()
+    if limit is None or limits is None:
+        raise WatchError(
+            f"{group.name}: the kernel's cpu controller is not active for it: it has no limits to tune"
+        )
+    shown = sys.stderr.isatty()
+    with click.progressbar(
+        length=round(seconds * 10), label=f"watching {group.name}", file=sys.stderr
+    ) as bar:
+        seen = watch(
+            group,
+            seconds,
+            clock=time.monotonic,
+            wait=time.sleep,
+            progress=(lambda done: bar.update(max(0, round(done * 10) - bar.pos)))
+            if shown
+            else lambda done: None,
+        )
+    advice = advise(
+        seen,
+        limit,
+        cpus=_cpus(),
+        frame_s=frame_s,
+        has_burst=limits.burst_s is not None,
+        weight=limits.weight,
+        cap=cap is not None,
+        cap_cores=None if cap in (None, "auto") else float(cap or 0),
+    )
+    return seen, advice
+
+
+def _cpus() -> int:
+    """CPUs that are on and allowed to this process."""
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+def _say(unit: str, seen: Watched, advice: Advice, frame_s: float, as_json: bool) -> None:
+    from omniwatch.tune import report
+
+    if as_json:
+        click.echo(json.dumps(report.as_json(unit, seen, advice, _cpus()), indent=2))
+        return
+    for line in report.as_text(unit, seen, advice, _cpus(), frame_s):
+        click.echo(line)

@@ -1,0 +1,86 @@
+"""What systemd says of the model server's unit: its state, its restarts, and the CPU quota it was told to apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from omniwatch.dbus import Bus, BusError, Value
+from omniwatch.settings import Settings
+
+_MANAGER = "org.freedesktop.systemd1"
+_UNIT, _SERVICE = f"{_MANAGER}.Unit", f"{_MANAGER}.Service"
+_STATES = ("active", "reloading", "inactive", "failed", "activating", "deactivating")
+_NO_QUOTA = 2**64 - 1
+_WANTED = [
+    (_UNIT, "LoadState"),
+    (_UNIT, "ActiveState"),
+    (_SERVICE, "NRestarts"),
+    (_SERVICE, "CPUQuotaPerSecUSec"),
+]
+
+
+class Reader:
+    """The metric families `omni_server_unit_*`; on a machine without a system bus only that it is not up."""
+
+    def __init__(self, settings: Settings, root: Path = Path("/")) -> None:
+        self._unit = settings.server.unit
+        self._address = root / "run/dbus/system_bus_socket"
+        self._bus: Bus | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        """Ask over the bus, once more over a new connection where the old one is broken."""
+        known = self._properties()
+        up = GaugeMetricFamily("omniwatch_systemd_up", "1 while systemd answers on the system bus.")
+        up.add_metric([], float(known is not None))
+        yield up
+        if known and known.get((_UNIT, "LoadState")) == "loaded":
+            yield from _families(self._unit, known)
+
+    def _properties(self) -> dict[tuple[str, str], Value] | None:
+        for _ in range(2 if self._bus else 1):
+            try:
+                self._bus = self._bus or Bus(self._address)
+                return self._bus.properties(_MANAGER, object_path(self._unit), _WANTED)
+            except BusError:
+                self._bus = None
+        return None
+
+
+def object_path(unit: str) -> str:
+    """The unit's object on the bus: every character but letters and digits stands as _ and two hex digits."""
+    safe = "".join(
+        c if c.isascii() and c.isalnum() and not (place == 0 and c.isdigit()) else f"_{ord(c):02x}"
+        for place, c in enumerate(unit)
+    )
+    return f"/org/freedesktop/systemd1/unit/{safe}"
+
+
+def _families(unit: str, known: dict[tuple[str, str], Value]) -> Iterable[Metric]:
+    now = known.get((_UNIT, "ActiveState"))
+    state = GaugeMetricFamily(
+        "omni_server_unit_state", "1 for the state systemd has the unit in.", labels=["unit", "state"]
+    )
+    for name in _STATES:
+        state.add_metric([unit, name], float(name == now))
+    yield state
+    restarts = known.get((_SERVICE, "NRestarts"))
+    if isinstance(restarts, int):
+        counter = CounterMetricFamily(
+            "omni_server_unit_restarts",
+            "How often systemd started the unit again by itself.",
+            labels=["unit"],
+        )
+        counter.add_metric([unit], restarts)
+        yield counter
+    quota = known.get((_SERVICE, "CPUQuotaPerSecUSec"))
+    if now == "active" and isinstance(quota, int) and quota != _NO_QUOTA:
+        asked = GaugeMetricFamily(
+            "omni_server_cpu_quota_asked_cores",
+            "CPUs that the unit's CPUQuota= allows, whether the kernel applies it or not.",
+            labels=["unit"],
+        )
+        asked.add_metric([unit], quota / 1e6)
+        yield asked

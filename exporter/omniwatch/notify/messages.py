@@ -1,0 +1,130 @@
+"""What Alertmanager says in a webhook, and the message that people read: one per group, in Chinese or English."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from typing import NamedTuple
+
+import msgspec
+
+WORDS = {
+    "en": {
+        "firing": "FIRING",
+        "resolved": "RESOLVED",
+        "on": "on",
+        "since": "since",
+        "lasted": "lasted",
+        "runbook": "Runbook",
+        "dashboard": "Dashboard",
+        "more": "and {} more",
+        "merged": "{} messages in one, there were too many",
+        "hours": "h",
+        "minutes": "min",
+        "seconds": "s",
+    },
+    "zh": {
+        "firing": "告警",
+        "resolved": "恢复",
+        "on": "·",
+        "since": "开始于",
+        "lasted": "持续",
+        "runbook": "处理手册",
+        "dashboard": "监控面板",
+        "more": "另有 {} 条",
+        "merged": "消息过多,{} 条合并为一条",
+        "hours": "小时",
+        "minutes": "分",
+        "seconds": "秒",
+    },
+}
+MAX_ALERTS = 10
+"""So many alerts of a group are told one by one."""
+
+
+class Alert(msgspec.Struct, frozen=True, rename="camel"):
+    """One alert of a group. `ends_at` is year 1 while it fires."""
+
+    status: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    starts_at: datetime
+    ends_at: datetime
+
+
+class Group(msgspec.Struct, frozen=True, rename="camel"):
+    """As much of Alertmanager's webhook (version 4) as is told."""
+
+    status: str
+    group_key: str
+    group_labels: dict[str, str]
+    alerts: list[Alert]
+
+
+class Message(NamedTuple):
+    """A message in Markdown. A later one of the same `group` takes the place of one that has not left yet."""
+
+    group: str
+    severity: str
+    firing: bool
+    title: str
+    text: str
+
+
+def decode(body: bytes) -> Group:
+    """Read a webhook's body. Raises ValueError."""
+    return msgspec.json.decode(body, type=Group)
+
+
+def compose(group: Group, severity: str, language: str, zone: tzinfo | None) -> Message:
+    """Write the message of a group, times in `zone` (None: the device's own)."""
+    words = WORDS[language]
+    firing = group.status == "firing"
+    name = group.group_labels.get("alertname", "alerts")
+    device = group.group_labels.get("device")
+    title = f"[{words[group.status]}] {name}" + (f" {words['on']} {device}" if device else "")
+    lines = [line for alert in group.alerts[:MAX_ALERTS] for line in _told(alert, words, zone)]
+    if len(group.alerts) > MAX_ALERTS:
+        lines.append(words["more"].format(len(group.alerts) - MAX_ALERTS))
+    annotations = group.alerts[0].annotations if group.alerts else {}
+    links = [
+        f"[{words[kind]}]({annotations[f'{kind}_url']})"
+        for kind in ("dashboard", "runbook")
+        if annotations.get(f"{kind}_url")
+    ]
+    return Message(
+        group.group_key,
+        severity,
+        firing,
+        title,
+        "\n\n".join([*lines, *([" | ".join(links)] if links else [])]),
+    )
+
+
+def merge(messages: Sequence[Message], language: str) -> Message:
+    """Make one message of several, which have a language in common."""
+    parts = [f"**{message.title}**\n\n{message.text}" for message in messages]
+    return Message(
+        " ".join(message.group for message in messages),
+        min(message.severity for message in messages),
+        any(message.firing for message in messages),
+        WORDS[language]["merged"].format(len(messages)),
+        "\n\n---\n\n".join(parts),
+    )
+
+
+def _told(alert: Alert, words: dict[str, str], zone: tzinfo | None) -> list[str]:
+    begun = f"{words['since']} {alert.starts_at.astimezone(zone):%m-%d %H:%M:%S %Z}".rstrip()
+    if alert.status == "resolved":
+        begun += f", {words['lasted']} {duration((alert.ends_at - alert.starts_at).total_seconds(), words)}"
+    said = alert.annotations.get("description") or alert.annotations.get("summary", "")
+    return [f"{words[alert.status]}: {said}", begun]
+
+
+def duration(seconds: float, words: dict[str, str]) -> str:
+    """Write a time in the two largest of hours, minutes and seconds: `3 min 20 s`."""
+    whole = max(0, round(seconds))
+    parts = (whole // 3600, whole % 3600 // 60, whole % 60)
+    units = [words["hours"], words["minutes"], words["seconds"]]
+    told = [f"{part} {unit}" for part, unit in zip(parts, units, strict=True) if part]
+    return " ".join(told[:2]) or f"0 {units[2]}"

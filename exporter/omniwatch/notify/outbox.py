@@ -1,0 +1,85 @@
+"""What is to go to one robot: when the next message may leave, and what overflows merged into one. Pure: no clock, no net."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from omniwatch.notify.messages import Message, merge
+
+MINUTE_S = 60.0
+FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
+
+
+class Waiting(NamedTuple):
+    """A message that has not left yet, and since when its news waits."""
+
+    since: float
+    message: Message
+
+
+class Outbox:
+    """The messages for one robot, pages first, then in the order they came; one per group."""
+
+    def __init__(self, per_minute: int, try_for_s: float, language: str) -> None:
+        self._per_minute = per_minute
+        self._try_for_s = try_for_s
+        self._language = language
+        self._waiting: dict[str, Waiting] = {}
+        self._attempts: deque[float] = deque()
+        self._retry_s = FIRST_RETRY_S
+        self._not_before = 0.0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, message: Message, now: float) -> None:
+        """Take a message; an older one of its group has nothing to say any more."""
+        self._waiting.pop(message.group, None)
+        self._waiting[message.group] = Waiting(now, message)
+
+    def expire(self, now: float) -> list[Message]:
+        """Give up, and return, what has waited for too long."""
+        late = [found for found in self._waiting.values() if now - found.since >= self._try_for_s]
+        for found in late:
+            del self._waiting[found.message.group]
+        return [found.message for found in late]
+
+    def wait_s(self, now: float) -> float | None:
+        """Return the seconds until the next attempt may be made; None when there is nothing to send."""
+        if not self._waiting:
+            return None
+        self._forget(now)
+        full = len(self._attempts) >= self._per_minute
+        free_at = self._attempts[0] + MINUTE_S if full else now
+        return max(0.0, free_at - now, self._not_before - now)
+
+    def take(self, now: float) -> tuple[Message, list[Message]]:
+        """Count an attempt and return what to send, and the messages it is made of.
+
+        With the minute's last attempt, all that waits goes as one. Raises IndexError when nothing waits.
+        """
+        self._forget(now)
+        order = [found.message for found in self._waiting.values()]
+        order.sort(key=lambda message: message.severity != "page")
+        last = len(self._attempts) >= self._per_minute - 1
+        parts = order if last else [order[0]]
+        self._attempts.append(now)
+        return (merge(parts, self._language) if len(parts) > 1 else parts[0]), parts
+
+    def settled(self, parts: list[Message]) -> None:
+        """Take away what was delivered, or refused for good, unless news of its group came meanwhile."""
+        for part in parts:
+            found = self._waiting.get(part.group)
+            if found is not None and found.message is part:
+                del self._waiting[part.group]
+        self._retry_s, self._not_before = FIRST_RETRY_S, 0.0
+
+    def failed(self, now: float) -> None:
+        """Wait before the next attempt, twice as long each time."""
+        self._not_before = now + self._retry_s
+        self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S)
+
+    def _forget(self, now: float) -> None:
+        while self._attempts and self._attempts[0] <= now - MINUTE_S:
+            self._attempts.popleft()

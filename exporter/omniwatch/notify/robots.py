@@ -1,0 +1,133 @@
+"""The robots of DingTalk, Feishu and WeCom: what is sent to each, how it is signed, and what its answers mean.
+
+Signatures: DingTalk https://open.dingtalk.com/document/robots/customize-robot-security-settings (timestamp in ms and
+sign in the query), Feishu https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot (timestamp in s and sign in
+the body). Both are HMAC-SHA256 in Base64 of timestamp, line feed and secret; DingTalk's key is the secret and its text
+that string, Feishu's key is that string and its text is empty.
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import hashlib
+import hmac
+import json
+import urllib.parse
+from typing import Any, NamedTuple
+
+from omniwatch.notify.messages import Message
+from omniwatch.receivers import Robot
+
+MAX_BYTES = {"dingtalk": 18_000, "feishu": 18_000, "wecom": 4000}
+"""Of text: DingTalk and Feishu take 20 kB of body, WeCom 4096 bytes of text."""
+TOO_FAST = {"dingtalk": (130101, 660026, -1), "feishu": (9499, 11232, 11233), "wecom": (45009, -1)}
+"""Answers that ask to come back later: too many messages, system busy."""
+CUT = "\n\n…"
+
+
+class Verdict(enum.Enum):
+    """What became of an attempt."""
+
+    DELIVERED = "delivered"
+    LATER = "later"
+    REFUSED = "refused"
+
+
+class Request(NamedTuple):
+    """A POST of JSON."""
+
+    url: str
+    body: bytes
+
+
+def request(robot: Robot, url: str, secret: str, message: Message, now: float) -> Request:
+    """Write a message for a robot; `now` is in seconds since the epoch, an empty secret leaves it unsigned."""
+    if robot.kind == "dingtalk":
+        stamp = str(round(now * 1000))
+        if secret:
+            query = {"timestamp": stamp, "sign": sign_dingtalk(secret, stamp)}
+            url += ("&" if "?" in url else "?") + urllib.parse.urlencode(query)
+        return Request(url, _json(_dingtalk(robot, message)))
+    if robot.kind == "feishu":
+        stamp = str(int(now))
+        signed = {"timestamp": stamp, "sign": sign_feishu(secret, stamp)} if secret else {}
+        return Request(url, _json(signed | _feishu(robot, message)))
+    return Request(url, _json(_wecom(robot, message)))
+
+
+def sign_dingtalk(secret: str, stamp_ms: str) -> str:
+    """Return the signature of a time in milliseconds, not yet quoted for a query."""
+    return _hmac(secret, f"{stamp_ms}\n{secret}")
+
+
+def sign_feishu(secret: str, stamp_s: str) -> str:
+    """Return the signature of a time in seconds."""
+    return _hmac(f"{stamp_s}\n{secret}", "")
+
+
+def verdict(kind: str, status: int, body: bytes) -> tuple[Verdict, str]:
+    """Say what an answer means, and why when the message was not taken. All three answer 200 to errors, too."""
+    if status == 429 or status >= 500:
+        return Verdict.LATER, f"HTTP {status}"
+    if status != 200:
+        return Verdict.REFUSED, f"HTTP {status}"
+    try:
+        answer = json.loads(body)
+        code = answer["errcode"] if "errcode" in answer else answer.get("code", answer.get("StatusCode"))
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return Verdict.LATER, "the answer is not what a robot says"
+    if code == 0:
+        return Verdict.DELIVERED, ""
+    words = f"{code}: {answer.get('errmsg') or answer.get('msg') or answer.get('StatusMessage') or ''}"
+    return (Verdict.LATER if code in TOO_FAST[kind] else Verdict.REFUSED), words
+
+
+def _dingtalk(robot: Robot, message: Message) -> dict[str, Any]:
+    called = _called(robot, message)
+    text = _text(robot, message, "".join(f" @{number}" for number in called))
+    return {
+        "msgtype": "markdown",
+        "markdown": {"title": message.title, "text": text},
+        "at": {"atMobiles": called, "isAtAll": False},
+    }
+
+
+def _feishu(robot: Robot, message: Message) -> dict[str, Any]:
+    colour = "green" if not message.firing else "red" if message.severity == "page" else "orange"
+    ats = "".join(f" <at id={user}></at>" for user in _called(robot, message))
+    text = _cut(message.text, MAX_BYTES[robot.kind] - len(ats.encode())) + ats
+    return {
+        "msg_type": "interactive",
+        "card": {
+            "header": {"title": {"tag": "plain_text", "content": message.title}, "template": colour},
+            "elements": [{"tag": "markdown", "content": text}],
+        },
+    }
+
+
+def _wecom(robot: Robot, message: Message) -> dict[str, Any]:
+    ats = "".join(f" <@{user}>" for user in _called(robot, message))
+    return {"msgtype": "markdown", "markdown": {"content": _text(robot, message, ats)}}
+
+
+def _called(robot: Robot, message: Message) -> list[str]:
+    return robot.mention if message.firing and message.severity == "page" else []
+
+
+def _text(robot: Robot, message: Message, ats: str) -> str:
+    text = f"### {message.title}\n\n{message.text}"
+    return _cut(text, MAX_BYTES[robot.kind] - len(ats.encode())) + ats
+
+
+def _cut(text: str, size: int) -> str:
+    raw = text.encode()
+    return text if len(raw) <= size else raw[: size - len(CUT.encode())].decode(errors="ignore") + CUT
+
+
+def _hmac(key: str, text: str) -> str:
+    return base64.b64encode(hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()).decode()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()

@@ -1,0 +1,123 @@
+"""The unit drop-in that sets what was recommended: written, read back from the kernel, and taken back."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from omniwatch.host.cgroup import Limits
+from omniwatch.tune.model import Limit
+
+NAME = "50-cpu.conf"
+_MARK = "# Written by `omniwatch tune`; `omniwatch tune --revert` takes it back."
+_BEFORE = ".before-omniwatch"
+_TOLERANCE = 0.02
+
+
+class DropinError(ValueError):
+    """The drop-in cannot be written or taken back; the message is one line."""
+
+
+def directory(unit: str, root: Path = Path("/")) -> Path:
+    """Where systemd looks for the unit's drop-ins of this machine."""
+    return root / "etc/systemd/system" / f"{unit}.d"
+
+
+def text(limit: Limit, weight: int, burst_file: str | None) -> str:
+    """The drop-in. systemd has no directive for a burst: where there is one it is written to `burst_file` at each start."""
+    lines = [_MARK, "[Service]"]
+    if limit.quota_s is None:
+        lines += ["CPUQuota=", "CPUQuotaPeriodSec="]
+    else:
+        lines += [f"CPUQuota={limit.cores:.0%}", f"CPUQuotaPeriodSec={limit.period_s * 1000:.0f}ms"]
+    lines += ["CPUAccounting=yes", f"CPUWeight={weight}"]
+    if limit.burst_s and burst_file:
+        lines += [f"ExecStartPost=-+/bin/sh -c 'echo {limit.burst_s * 1e6:.0f} > {burst_file}'"]
+    return "\n".join(lines) + "\n"
+
+
+def diff(unit: str, wanted: str, root: Path = Path("/")) -> str:
+    """A unified diff from the drop-in that is there to the one wanted; "" when they are the same."""
+    target = directory(unit, root) / NAME
+    now = target.read_text(encoding="utf-8") if target.exists() else ""
+    name = str(target) if now else "/dev/null"
+    return "".join(difflib.unified_diff(now.splitlines(True), wanted.splitlines(True), name, str(target)))
+
+
+def apply(unit: str, wanted: str, reload: Callable[[], None], root: Path = Path("/")) -> Path:
+    """Write the drop-in, the one before kept for `revert`, and have systemd read it. Raises DropinError."""
+    target = directory(unit, root) / NAME
+    kept = target.with_name(NAME + _BEFORE)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not _is_ours(target):
+            _write(kept, target.read_text(encoding="utf-8"))
+        _write(target, wanted)
+    except OSError as error:
+        raise DropinError(f"{error.filename}: {error.strerror}; tune --apply needs root") from error
+    reload()
+    return target
+
+
+def revert(unit: str, reload: Callable[[], None], root: Path = Path("/")) -> Path | None:
+    """Bring back the drop-in of before, or none; returns it, or None when there was nothing to take back. Raises DropinError."""
+    target = directory(unit, root) / NAME
+    kept = target.with_name(NAME + _BEFORE)
+    if not target.exists():
+        return None
+    if not _is_ours(target):
+        raise DropinError(f"{target}: omniwatch did not write this file and leaves it alone")
+    try:
+        if kept.exists():
+            kept.replace(target)
+        else:
+            target.unlink()
+            if not any(target.parent.iterdir()):
+                target.parent.rmdir()
+    except OSError as error:
+        raise DropinError(f"{error.filename}: {error.strerror}; tune --revert needs root") from error
+    reload()
+    return target
+
+
+def own_files(unit: str, root: Path = Path("/")) -> list[Path]:
+    """What `apply` has left of its own for the unit: its drop-in. One that was there before is not ours to remove."""
+    target = directory(unit, root) / NAME
+    return [target] if target.exists() and _is_ours(target) else []
+
+
+def mismatch(limit: Limit, weight: int, taken: Limits | None) -> str:
+    """Say in one line in what the kernel differs from what was set; "" when it took it."""
+    if taken is None:
+        return "the kernel's cpu controller is not active for this unit: no CPU limit applies to it"
+    if (taken.quota_s is None) != (limit.quota_s is None):
+        return f"the kernel has {_quota(taken.cores)}, not {_quota(None if limit.quota_s is None else limit.cores)}"
+    if taken.cores is not None and abs(taken.cores / limit.cores - 1) > _TOLERANCE:
+        return f"the kernel has {_quota(taken.cores)}, not {_quota(limit.cores)}"
+    if limit.quota_s is not None and abs(taken.period_s / limit.period_s - 1) > _TOLERANCE:
+        return f"the kernel's period is {taken.period_s * 1000:.0f} ms, not {limit.period_s * 1000:.0f} ms"
+    if taken.weight is not None and abs(taken.weight / weight - 1) > _TOLERANCE:
+        return f"the kernel's weight is {taken.weight:.0f}, not {weight}"
+    if taken.burst_s is not None and abs(taken.burst_s - limit.burst_s) > 0.001:
+        return f"the kernel's burst is {taken.burst_s * 1000:.0f} ms, not {limit.burst_s * 1000:.0f} ms"
+    return ""
+
+
+def _is_ours(path: Path) -> bool:
+    return path.read_text(encoding="utf-8").startswith(_MARK)
+
+
+def _quota(cores: float | None) -> str:
+    return "no quota" if cores is None else f"a quota of {cores:.2f} CPUs"
+
+
+def _write(path: Path, content: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(content, encoding="utf-8")
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,34 @@
+"""The device's memory as the kernel states it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omniwatch.host.memory import Reader, total_bytes
+from omniwatch.settings import Settings
+from trees import grow
+
+
+def scrape(root: Path) -> dict[str, float]:
+    return {s.name: s.value for family in Reader(Settings(), root).collect() for s in family.samples}
+
+
+def test_memory_and_pressure(tmp_path: Path) -> None:
+    grow(tmp_path, "proc/meminfo: MemTotal:       64349184 kB\\nMemFree:  1 kB\\nMemAvailable:   2411520 kB")
+    grow(tmp_path, "proc/pressure/cpu: some avg10=0.00 avg60=0.00 avg300=0.00 total=0")
+    assert scrape(tmp_path) == {
+        "omni_device_memory_bytes": 64349184 * 1024,
+        "omni_device_memory_available_bytes": 2411520 * 1024,
+        "omni_psi_available": 1,
+    }
+    assert total_bytes(tmp_path) == 64349184 * 1024
+
+
+def test_a_machine_that_says_nothing(tmp_path: Path) -> None:
+    assert scrape(tmp_path) == {"omni_psi_available": 0}
+    assert total_bytes(tmp_path) is None
+
+
+def test_this_machine() -> None:
+    found = scrape(Path("/"))
+    assert 0 < found["omni_device_memory_available_bytes"] <= found["omni_device_memory_bytes"]
