@@ -14,9 +14,10 @@ demo: $(READY)  ## the main job on loopback: simulated server, sidecar, Promethe
 
 test: lint  ## everything but the slow suites, in under ten minutes
 	@deploy/setup.sh prometheus prometheus-alertmanager systemd-journal-remote systemd-container g++
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile
 
 test-omni: $(READY)  ## the tap on a real vLLM-Omni (installs one: 4 GB, minutes)
+	$(BIN)/python tests/omni/installation.py
 	$(BIN)/pytest --timeout=1800 tests/omni
 
 test-system: $(READY)  ## installation under a real systemd, in a container; needs root
@@ -52,7 +53,8 @@ $(READY): tests/requirements.txt pyproject.toml
 clean:
 	rm -rf $(VENV) build dist
 
-picture: $(READY)  ## docs/curves.svg
+picture: $(READY)  ## docs/curves.svg, docs/chunks.svg
 	$(BIN)/omniwatch simulate --scenario overload --speed max --start-time 0 > build-overload.jsonl
 	$(BIN)/omniwatch replay build-overload.jsonl --plot docs/curves.svg
 	rm build-overload.jsonl
+	$(BIN)/python tests/chunks_picture.py docs/chunks.svg

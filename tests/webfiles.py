@@ -12,7 +12,7 @@ COST = 4
 
 
 def hashed(password: str, cost: int = COST) -> str:
-    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(cost)).decode()
+    return bcrypt.hashpw(password.encode(), f"$2b${cost:02}$4IUjXu/u.lj1ooLwwo2fgO".encode()).decode()
 
 
 class Site:
