@@ -113,7 +113,7 @@ def test_settings_reach_the_configuration_whatever_characters_they_hold():
     assert receivers[1]["webhook_configs"][0]["url"] == url
     files = render.render(changed_settings("site", exporter="[fd00::1]:9842", alertmanager="am.example:9093"))
     prometheus = yaml.safe_load(files[PROMETHEUS])
-    assert prometheus["scrape_configs"][0]["static_configs"] == [{"targets": ["[fd00::1]:9842"]}]
+    assert prometheus["scrape_configs"][0]["static_configs"][0]["targets"] == ["[fd00::1]:9842"]
     assert prometheus["alerting"]["alertmanagers"][0]["static_configs"] == [{"targets": ["am.example:9093"]}]
 
 
