@@ -59,7 +59,7 @@ def command(
     try:
         everything = render.render(settings.load(config_file))
         files = render.select(everything, names)
-        results = check.check_files(everything)
+        results = check.check_files(everything, unit_tests=False)
         failed = [str(result) for result in results if result.status is check.Status.FAILED]
         if failed:
             raise UserError("\n".join(["what was rendered does not hold, nothing is written", *failed]))

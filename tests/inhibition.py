@@ -1,0 +1,67 @@
+"""Which alert silences which, written down a second time, for tests to hold the rendered configuration against."""
+
+from __future__ import annotations
+
+SPEECH = {
+    *(
+        "CodecDrift",
+        "TokenRTT",
+        "TurnsOutOfSync",
+        "DriftImminent",
+        "DriftAhead",
+        "VoiceLeads",
+        "StreamSilent",
+    ),
+    *(
+        "FrameLossRuns",
+        "RedLineBurn",
+        "RedLineErosion",
+        "TurnsWithoutSpeech",
+        "ModelServerMute",
+        "ResumeFailing",
+    ),
+    *("ResumeSlow", "ReplayStorm", "CorruptFrames", "RealignStorm"),
+}
+"""What the sidecar measures of speech."""
+SERVER = {"ModelServerQueue", "KvCacheFull", "SlowerThanSpeech", "ChatUnderruns"}
+"""What the model server says of itself."""
+DEVICE = {
+    *(
+        "ModelServerFailed",
+        "ModelServerCrashLooping",
+        "CPUThrottlingSevere",
+        "CPUThrottling",
+        "CPUQuotaNotApplied",
+    ),
+    *("ThermalThrottling", "OverCurrentThrottling", "MemoryNearlyGone", "DeviceSignalsLost"),
+}
+"""What the sidecar reads of the machine."""
+SIGHT = {"SidecarBlind", "SourceLag", "EventsLost", "EventsInvalid", "SettingsNotReloaded"}
+"""How well the sidecar sees."""
+ALONE = {"Watchdog", "SidecarDown", "ModelServerDown"}
+STREAM_PAIRS = {
+    ("CodecDrift", "DriftImminent"),
+    ("CodecDrift", "DriftAhead"),
+    ("CodecDrift", "VoiceLeads"),
+    ("DriftImminent", "DriftAhead"),
+    ("StreamSilent", "TokenRTT"),
+}
+"""These silence each other on the same stream only."""
+SILENCES = {
+    "ModelServerDown": SPEECH | SERVER,
+    "ModelServerFailed": SPEECH | SERVER | {"ModelServerDown", "ModelServerCrashLooping"},
+    "ModelServerCrashLooping": SPEECH | SERVER | {"ModelServerDown"},
+    "SidecarDown": SPEECH | SIGHT | DEVICE,
+    "SidecarBlind": SPEECH | {"SourceLag"},
+    "ModelServerMute": {
+        *("StreamSilent", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "RedLineErosion", "TurnsWithoutSpeech"),
+        "ModelServerQueue",
+    },
+    "CodecDrift": {"SlowerThanSpeech", "ChatUnderruns", "RealignStorm", "DriftImminent", "DriftAhead", "VoiceLeads"},
+    "TurnsOutOfSync": {"SlowerThanSpeech", "ChatUnderruns", "RealignStorm"},
+    "DriftImminent": {"DriftAhead"},
+    "StreamSilent": {"TokenRTT"},
+    "TokenRTT": {"RedLineErosion", "ModelServerQueue"},
+    "RedLineBurn": {"RedLineErosion", "ModelServerQueue"},
+    "CPUThrottlingSevere": {"CPUThrottling"},
+}  # fmt: skip

@@ -1,0 +1,191 @@
+"""The bridge to chat robots: its messages, its signatures and its bounds."""
+
+from __future__ import annotations
+
+import json
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from omniwatch.notify import messages, robots
+from omniwatch.notify.messages import Message
+from omniwatch.notify.outbox import Outbox
+from omniwatch.notify.robots import Verdict
+from omniwatch.receivers import Robot
+from robots import webhook
+
+SHANGHAI = ZoneInfo("Asia/Shanghai")
+DINGTALK = "r+2we0q01lkZqz38LA5IPNbHN81U1leRf3Au4PSQb6Q="
+FEISHU = "yKzlnG5gJbbUvULgjP0QN/V99n1fNH31XG8Rrvl9pfk="
+
+
+def composed(body: bytes, language: str = "en", severity: str = "page") -> Message:
+    return messages.compose(messages.decode(body), severity, language, SHANGHAI)
+
+
+def message(group: str, severity: str = "ticket", text: str = "words") -> Message:
+    return Message(group, severity, True, f"title {group}", text)
+
+
+def test_a_firing_message_in_english_has_local_time_and_links():
+    told = composed(webhook(count=2))
+    assert told.title == "[FIRING] CodecDrift on orin"
+    assert told.text.split("\n\n") == [
+        "FIRING: The voice lags the picture by 300 ms on stream 0 of orin:9842.",
+        "since 11-21 17:00:00 CST",
+        "FIRING: The voice lags the picture by 300 ms on stream 1 of orin:9842.",
+        "since 11-21 17:00:00 CST",
+        "[Runbook](https://wiki.example/CodecDrift.md)",
+    ]
+    assert told.firing
+
+
+def test_a_resolved_message_in_chinese_says_how_long_it_lasted():
+    told = composed(webhook(status="resolved"), "zh")
+    assert told.title == "[恢复] CodecDrift · orin"
+    assert "开始于 11-21 17:00:00 CST, 持续 3 分 20 秒" in told.text
+    assert "[处理手册](https://wiki.example/CodecDrift.md)" in told.text
+    assert not told.firing
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3605, "1 h 5 s"), (90061, "25 h 1 min")]
+)  # fmt: skip
+def test_durations_have_their_two_largest_parts(seconds, text):
+    assert messages.duration(seconds, messages.WORDS["en"]) == text
+
+
+def test_both_languages_have_the_same_words():
+    assert set(messages.WORDS["en"]) == set(messages.WORDS["zh"])
+
+
+def test_a_large_group_is_told_in_part():
+    assert composed(webhook(count=25)).text.count("FIRING: ") == messages.MAX_ALERTS
+    assert "and 15 more" in composed(webhook(count=25)).text
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", webhook().replace(b"startsAt", b"began")])
+def test_what_is_no_webhook_is_refused(body):
+    with pytest.raises(ValueError, match=r"\w"):
+        messages.decode(body)
+
+
+def test_signatures_are_those_that_openssl_makes():
+    # printf '1700000000000\nSEC' | openssl dgst -sha256 -hmac SEC -binary | base64
+    assert robots.sign_dingtalk("SEC", "1700000000000") == DINGTALK
+    # printf '' | openssl dgst -sha256 -hmac "$(printf '1700000000\nSEC')" -binary | base64
+    assert robots.sign_feishu("SEC", "1700000000") == FEISHU
+
+
+@pytest.mark.parametrize("kind", ["dingtalk", "feishu", "wecom"])
+def test_a_page_that_fires_calls_people_and_nothing_else_does(kind):
+    robot = Robot(kind=kind, url_file="u", mention=["13800000000"])
+    fires, ends = composed(webhook()), composed(webhook(status="resolved"))
+    ticket = composed(webhook(), severity="ticket")
+    bodies = [
+        robots.request(robot, "https://r.example/s", "", told, 0).body for told in (fires, ends, ticket)
+    ]
+    assert [b"13800000000" in body for body in bodies] == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["dingtalk", "feishu", "wecom"])
+def test_a_long_message_is_cut_to_what_the_robot_takes_without_breaking_a_character(kind):
+    robot = Robot(kind=kind, url_file="u", mention=["13800000000"])
+    told = Message("g", "page", True, "标题", "声音落后" * 10_000)
+    body = json.loads(robots.request(robot, "https://r.example/s", "", told, 0).body)
+    text = {
+        "dingtalk": lambda: body["markdown"]["text"],
+        "feishu": lambda: body["card"]["elements"][0]["content"],
+        "wecom": lambda: body["markdown"]["content"],
+    }[kind]()
+    assert robots.MAX_BYTES[kind] - 4 < len(text.encode()) <= robots.MAX_BYTES[kind]
+    assert "13800000000" in text
+    assert "\N{REPLACEMENT CHARACTER}" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "body", "verdict"),
+    [
+        ("dingtalk", 200, '{"errcode":0,"errmsg":"ok"}', Verdict.DELIVERED),
+        ("dingtalk", 200, '{"errcode":130101,"errmsg":"send too fast, exceed 20 times per minute"}', Verdict.LATER),
+        ("dingtalk", 200, '{"errcode":310000,"errmsg":"sign not match"}', Verdict.REFUSED),
+        ("feishu", 200, '{"StatusCode":0,"StatusMessage":"success"}', Verdict.DELIVERED),
+        ("feishu", 200, '{"code":0,"msg":"success"}', Verdict.DELIVERED),
+        ("feishu", 200, '{"code":9499,"msg":"too many request"}', Verdict.LATER),
+        ("feishu", 200, '{"code":19021,"msg":"sign match fail"}', Verdict.REFUSED),
+        ("wecom", 200, '{"errcode":45009,"errmsg":"api freq out of limit"}', Verdict.LATER),
+        ("wecom", 200, "<html>", Verdict.LATER),
+        ("wecom", 200, "[]", Verdict.LATER),
+        ("wecom", 404, "", Verdict.REFUSED),
+        ("wecom", 429, "", Verdict.LATER),
+        ("wecom", 502, "", Verdict.LATER),
+    ],
+)  # fmt: skip
+def test_answers_are_understood(kind, status, body, verdict):
+    assert robots.verdict(kind, status, body.encode())[0] is verdict
+
+
+def test_no_more_than_the_bound_leaves_in_any_minute_and_what_overflows_goes_as_one():
+    box = Outbox(per_minute=20, try_for_s=600, language="en")
+    for number in range(50):
+        box.put(message(f"g{number}"), 0.0)
+    sent = []
+    while box.wait_s(0.0) == 0:
+        told, parts = box.take(0.0)
+        box.settled(parts)
+        sent.append(told)
+    assert len(sent) == 20
+    assert sent[-1].title == "31 messages in one, there were too many"
+    assert "title g49" in sent[-1].text
+    assert len(box) == 0
+    box.put(message("late"), 30.0)
+    assert box.wait_s(30.0) == 30.0
+    assert box.wait_s(60.0) == 0
+
+
+def test_a_page_overtakes_tickets_and_news_of_a_group_replace_what_has_not_left():
+    box = Outbox(per_minute=20, try_for_s=600, language="en")
+    box.put(message("slow", text="old"), 0)
+    box.put(message("drift", "page"), 1)
+    box.put(message("slow", text="new"), 2)
+    assert len(box) == 2
+    first, parts = box.take(3)
+    assert first.group == "drift"
+    box.settled(parts)
+    assert box.take(3)[0].text == "new"
+
+
+def test_news_that_came_while_a_message_was_under_way_are_not_lost():
+    box = Outbox(per_minute=20, try_for_s=600, language="en")
+    box.put(message("slow", text="old"), 0)
+    _, parts = box.take(0)
+    box.put(message("slow", text="new"), 1)
+    box.settled(parts)
+    assert box.take(1)[0].text == "new"
+
+
+def test_pauses_double_up_to_a_minute_and_end_with_a_delivery():
+    box = Outbox(per_minute=20, try_for_s=6000, language="en")
+    box.put(message("g"), 0)
+    now, pauses = 0.0, []
+    for _ in range(8):
+        _, parts = box.take(now)
+        box.failed(now)
+        pauses.append(box.wait_s(now))
+        now += pauses[-1] or 0.0
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    box.settled(parts)
+    box.put(message("h"), now)
+    box.take(now)
+    box.failed(now)
+    assert box.wait_s(now) == 1
+
+
+def test_what_waits_too_long_is_given_up():
+    box = Outbox(per_minute=20, try_for_s=600, language="en")
+    box.put(message("old"), 0)
+    box.put(message("new"), 1)
+    assert box.expire(599.9) == []
+    assert [told.group for told in box.expire(600)] == ["old"]
+    assert len(box) == 1
+    assert Outbox(20, 600, "en").wait_s(0) is None

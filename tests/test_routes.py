@@ -1,0 +1,140 @@
+"""Alertmanager's configuration: every alert has its receiver, secrets stay in files, and the scheme of silences is whole."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bundles import rendered
+from inhibition import ALONE, DEVICE, SERVER, SIGHT, SILENCES, SPEECH, STREAM_PAIRS
+from omniwatch.settings import Settings, parse
+
+CONFIG = "deploy/alertmanager/alertmanager.yml"
+RECEIVERS = {"page": "page", "ticket": "ticket", "none": "watchdog"}
+EVERYTHING = """
+receivers:
+  page_webhook_url: https://pager.example/hook
+  watchdog_webhook_url: https://switch.example/orin
+  page:
+    pagerduty_routing_key_file: /etc/omniwatch/secrets/pagerduty
+    slack_api_url_file: /etc/omniwatch/secrets/slack
+    slack_channel: "#speech"
+    email_to: on-call@example.org
+  ticket: {email_to: team@example.org}
+  mail: {smarthost: "mail.example.org:587", username: omniwatch, password_file: /etc/omniwatch/secrets/mail}
+"""
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory) -> Path:
+    return rendered(tmp_path_factory.mktemp("bundle"))
+
+
+def alerts(bundle: Path) -> dict[str, dict[str, str]]:
+    """Return the labels of each alert."""
+    files = [yaml.safe_load(path.read_text()) for path in bundle.glob("alerts/*.rules.yaml")]
+    rules = [rule for file in files for group in file["groups"] for rule in group["rules"]]
+    return {rule["alert"]: rule["labels"] for rule in rules if "alert" in rule}
+
+
+def config(bundle: Path) -> dict:
+    return yaml.safe_load((bundle / CONFIG).read_text())
+
+
+def amtool(bundle: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["amtool", *arguments], cwd=bundle, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_every_alert_is_routed_by_its_severity_to_one_receiver(bundle):
+    for name, labels in alerts(bundle).items():
+        receiver = RECEIVERS[labels["severity"]]
+        told = [f"alertname={name}", "instance=orin:9842", "device=orin", f"severity={labels['severity']}"]
+        done = amtool(
+            bundle,
+            "config",
+            "routes",
+            "test",
+            f"--config.file={CONFIG}",
+            f"--verify.receivers={receiver}",
+            *told,
+        )
+        assert done.returncode == 0, (name, done.stdout + done.stderr)
+
+
+def test_alerts_of_one_name_on_one_device_are_one_message(bundle):
+    route = config(bundle)["route"]
+    assert route["group_by"] == ["alertname", "device"]
+    assert [child.get("group_by") for child in route["routes"]] == [None, None, None]
+
+
+def test_a_watchdog_calls_every_minute(bundle):
+    route = config(bundle)["route"]["routes"][2]
+    assert (route["receiver"], route["group_interval"], route["repeat_interval"]) == ("watchdog", "1m", "1m")
+
+
+def test_every_alert_is_in_the_scheme_of_silences_and_the_scheme_knows_no_other(bundle):
+    known = SPEECH | SERVER | DEVICE | SIGHT | ALONE
+    assert known == set(alerts(bundle))
+    assert set(SILENCES) | {name for names in SILENCES.values() for name in names} <= known
+
+
+def test_the_rendered_silences_are_the_scheme(bundle):
+    found: dict[str, set[str]] = {}
+    per_stream = set()
+    for rule in config(bundle)["inhibit_rules"]:
+        (sources, device), (targets,) = rule["source_matchers"], rule["target_matchers"]
+        assert device == 'device=~".+"'
+        for source in re.fullmatch(r'alertname=~"(.+)"', sources)[1].split("|"):
+            names = re.fullmatch(r'alertname=~"(.+)"', targets)[1].split("|")
+            found.setdefault(source, set()).update(names)
+            if rule["equal"] == ["device", "instance", "stream"]:
+                per_stream |= {(source, name) for name in names}
+            else:
+                assert rule["equal"] == ["device"]
+    assert found == SILENCES
+    assert per_stream == STREAM_PAIRS
+
+
+def test_a_ticket_silences_no_page_and_nothing_silences_itself_or_its_silencer(bundle):
+    severities = {name: labels["severity"] for name, labels in alerts(bundle).items()}
+    for source, targets in SILENCES.items():
+        assert severities[source] == "page"
+        for target in targets:
+            assert source not in SILENCES.get(target, set()) | {target}
+
+
+def test_all_receivers_together_are_a_valid_configuration(tmp_path):
+    rendered(tmp_path, parse(EVERYTHING))
+    done = amtool(tmp_path, "check-config", CONFIG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page, ticket, watchdog = config(tmp_path)["receivers"][1:]
+    assert set(page) == {"name", "webhook_configs", "pagerduty_configs", "slack_configs", "email_configs"}
+    assert set(ticket) == {"name", "webhook_configs", "email_configs"}
+    assert watchdog["webhook_configs"] == [{"url": "https://switch.example/orin", "send_resolved": False}]
+    for settings in (page["pagerduty_configs"], page["slack_configs"], page["email_configs"]):
+        assert settings[0]["send_resolved"] is True
+
+
+def test_secrets_are_in_files_only(tmp_path):
+    text = (rendered(tmp_path, parse(EVERYTHING)) / CONFIG).read_text()
+    for secret in ("routing_key", "api_url", "smtp_auth_password"):
+        assert f"{secret}_file: " in text
+        assert not re.search(rf"\b{secret}: ", text)
+
+
+def test_a_receiver_without_anything_is_valid(tmp_path):
+    rendered(tmp_path, parse("receivers: {page_webhook_url: '', ticket_webhook_url: ''}"))
+    assert amtool(tmp_path, "check-config", CONFIG).returncode == 0
+    assert config(tmp_path)["receivers"][1:] == [{"name": "page"}, {"name": "ticket"}, {"name": "watchdog"}]
+
+
+def test_the_page_and_the_ticket_go_to_the_bridge_unless_said_otherwise():
+    settings = Settings()
+    assert settings.receivers.page_webhook_url == f"http://{settings.notify.listen_address}/page"
+    assert settings.receivers.ticket_webhook_url == f"http://{settings.notify.listen_address}/ticket"
