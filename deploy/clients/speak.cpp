@@ -1,0 +1,43 @@
+// Asks a server for one turn of speech and writes it to a file as it is heard: an example, and the client of the tests.
+//
+//     g++ -std=c++17 -O2 speak.cpp -o speak && ./speak HOST PORT OUT.pcm '{"stream": true, "messages": [...]}'
+#include <fstream>
+#include <iostream>
+
+#include "omniwatch.hpp"
+
+namespace {
+
+struct Recorder : omniwatch::Ears {
+  explicit Recorder(const std::string& path) : out(path, std::ios::binary) {}
+  void audio(uint32_t, const std::string& pcm, double) override { out << pcm; }
+  void lost(uint32_t from_id, uint32_t count) override {
+    std::cerr << "lost " << count << " frames from " << from_id << " on\n";
+    for (uint32_t i = 0; i < count; i++) out << silence;
+  }
+  void format(int rate, int channels) override {
+    silence.assign(static_cast<size_t>(rate * channels * 2 * 80 / 1000), '\0');
+  }
+  void text(const std::string& utf8) override { std::cout << utf8; }
+  void resumed(const std::string& result, double outage_s, double answer_s, double late_s) override {
+    std::cerr << "resumed (" << (result.empty() ? "by itself" : result) << ") after " << outage_s << " s, answered in "
+              << answer_s << " s, " << late_s << " s late\n";
+  }
+  std::ofstream out;
+  std::string silence;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::cerr << "usage: speak HOST PORT OUT.pcm CHAT.json\n";
+    return 2;
+  }
+  Recorder recorder(argv[3]);
+  omniwatch::Client client(argv[1], static_cast<uint16_t>(std::atoi(argv[2])), recorder);
+  const std::string reason = client.speak(argv[4]);
+  std::cout << std::endl;
+  std::cerr << reason << "\n";
+  return reason == "done" ? 0 : 1;
+}

@@ -1,0 +1,49 @@
+"""When each frame plays, and how far the voice is from the picture. Pure; the player model of the event contract."""
+
+from __future__ import annotations
+
+
+class Playout:
+    """A player that holds back `buffer_s` before its first frame and stands still while it has nothing to play."""
+
+    def __init__(self, buffer_s: float) -> None:
+        self.dry_at: float | None = None
+        """When all that is there will have been played; None before the first frame."""
+        self._buffer_s = buffer_s
+        self._began_at = 0.0
+        self._added_s = 0.0
+        self._picture: tuple[float, float] | None = None
+        self._base_ms: float | None = None
+
+    def add(self, now: float, seconds: float) -> float:
+        """Append sound that is there now; return when it begins to play."""
+        if self.dry_at is None:
+            self._began_at = self.dry_at = now + self._buffer_s
+            if self._picture:
+                then, pts_ms = self._picture
+                self._base_ms = pts_ms + (self._began_at - then) * 1000
+        play_at = max(now, self.dry_at)
+        self.dry_at = play_at + seconds
+        self._added_s += seconds
+        return play_at
+
+    def drift_ms(self, now: float, pts_ms: float) -> float | None:
+        """The picture is at `pts_ms` now: return how far the voice leads it, None while there is no voice.
+
+        The drift of a turn begins at 0.
+        """
+        self._picture = (now, pts_ms)
+        if self.dry_at is None or now < self._began_at:
+            return None
+        if self._base_ms is None:
+            self._base_ms = pts_ms - (now - self._began_at) * 1000
+        heard_s = self._added_s - max(0.0, self.dry_at - now)
+        return heard_s * 1000 - (pts_ms - self._base_ms)
+
+    def shift(self, now: float, drift_ms: float) -> float:
+        """Take away as much of a drift as can be: return the milliseconds dropped (negative) or held still."""
+        if self.dry_at is None:
+            return 0.0
+        shift_s = max(drift_ms / 1000, -max(0.0, self.dry_at - now))
+        self.dry_at += shift_s
+        return shift_s * 1000

@@ -1,0 +1,111 @@
+"""What a mobile network does to a call: scenario files (deploy/link/*.yaml) as typed values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from omniwatch.bundle import data
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+
+
+class ScenarioError(ValueError):
+    """A scenario that does not exist or does not hold; the message is one line."""
+
+
+class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Packets (or frames) lost: `share` of all, in bursts of `burst` on average (Gilbert), each for itself without.
+
+    `bad` is the share lost while the channel is bad (Gilbert-Elliott); 1 makes a bad channel lose all.
+    """
+
+    share: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    burst: Annotated[float, Meta(ge=1)] | None = None
+    bad: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+
+class Outage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing passes for `for_s`, once in `every_s`."""
+
+    every_s: Positive
+    for_s: Annotated[float, Meta(gt=0, le=60)]
+
+
+class Handover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From cell to cell: nothing passes for a log-normal time; `failure` of them fail and take longer.
+
+    After `cut` of them the client has another address: its connections are dead and nobody tells it.
+    """
+
+    per_minute: Positive
+    median_ms: Positive
+    p95_ms: Positive
+    failure: Share = 0.0
+    failure_s: tuple[Positive, Positive] = (1.0, 3.0)
+    cut: Share = 1.0
+
+
+class Cuts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Connections cut with the path itself up, after an exponential time of mean `every_s` each.
+
+    `silent` of them are dead without a word (a network address translation forgotten), the others are reset.
+    """
+
+    every_s: Positive
+    silent: Share = 0.5
+
+
+class FrameTrouble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Frame mode, as on datagrams: single frames of speech dropped, repeated, or late by up to `depth` frames."""
+
+    drop: Loss = Loss()
+    repeat: Share = 0.0
+    reorder: Share = 0.0
+    depth: Annotated[int, Meta(ge=1, le=100)] = 3
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One network. Each direction takes half of `rtt_ms`, and up to `jitter_ms` more; 0 kbit/s is without limit."""
+
+    about: str
+    rtt_ms: NotNegative = 0.0
+    jitter_ms: NotNegative = 0.0
+    down_kbit: NotNegative = 0.0
+    up_kbit: NotNegative = 0.0
+    loss: Loss = Loss()
+    outage: Outage | None = None
+    handover: Handover | None = None
+    cuts: Cuts | None = None
+    frames: FrameTrouble | None = None
+
+
+def folder() -> Path:
+    """Return where the scenario files are."""
+    return data.root() / "deploy" / "link"
+
+
+def names() -> list[str]:
+    """Return the scenarios there are."""
+    return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def load(name: str) -> Scenario:
+    """Read a scenario by its name, or from a file by its path. Raises ScenarioError."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else folder() / f"{name}.yaml"
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Scenario)
+    except FileNotFoundError as error:
+        raise ScenarioError(f"{name}: no such scenario; there are {', '.join(names())}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise ScenarioError(f"{path.name}: {' '.join(str(error).split())}") from error
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"{path.name}: {error}") from error

@@ -1,0 +1,214 @@
+"""What is asked and answered over HTTP. Pure: headers and bodies in, values out, and back.
+
+    POST   /v1/resume        {"stream": S, "last_good_id": N, "part"?, "rest"?, "attempt"?, …}               206
+    GET    /v1/resume/S      Last-Event-ID: N or N.part (an EventSource, which takes nothing but 200)        200
+    DELETE /v1/resume/S      the client has hung up and will not be back                                     204
+    POST   /v1/rtx           {"stream": S, "from_id": N, "count": C}                                         206
+    POST   /v1/realign       {"stream": S, "shift_ms": D}                                                    204
+
+The plain form `POST /v1/resume {"last_good_id": N}` names its stream in the header `X-Omni-Resume`. A streamed chat asked
+for again with that header and `Last-Event-ID`, as clients of server-sent events do, is resumed and not begun anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from omniwatch import frames
+from omniwatch.events import Count, Millis, Span
+from omniwatch.frames import add
+
+CHAT, RESUME, RTX, REALIGN = "/v1/chat/completions", "/v1/resume", "/v1/rtx", "/v1/realign"
+STREAM_HEADER = b"x-omni-resume"
+MAX_NAME = 64
+MAX_BODY = 4096
+"""The longest body of a request to anything but the chat, bytes."""
+
+Headers = list[tuple[bytes, bytes]]
+Form = Literal["binary", "sse"]
+StreamId = str
+_ID = re.compile(r"[A-Za-z0-9_-]{20,64}\Z")
+_PLACE = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
+_IDS = 2**32
+
+
+class RefusedError(Exception):
+    """A request that is not granted: the answer's status, what to say, and the `result` it is counted as."""
+
+    def __init__(
+        self, status: int, message: str, result: str = "refused", headers: Headers | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.result = result
+        self.headers = headers or []
+
+
+class ResumeRequest(msgspec.Struct):
+    """Where a client that comes back stands: it has everything up to (last_good_id, part).
+
+    `rest` asks for no more than what follows, where the whole turn would be sent again. `attempt` numbers a client's
+    requests: one that arrives after a later one is refused. `outage_ms` is how long it heard nothing, `due_ms` in how long (negative: how long ago) it needs the next frame, both
+    when it asked; `rtt_ms` its estimate of the round trip.
+    """
+
+    last_good_id: Count
+    stream: str | None = None
+    part: Count = 0
+    rest: bool = False
+    attempt: Count | None = None
+    outage_ms: Span | None = None
+    due_ms: Millis | None = None
+    rtt_ms: Span | None = None
+
+
+class RtxRequest(msgspec.Struct):
+    """Which frames to send once more."""
+
+    from_id: Count
+    count: Count
+    stream: str | None = None
+
+
+class RealignRequest(msgspec.Struct):
+    """The client forced its audio back onto the picture; `shift_ms` is the drift that this took away."""
+
+    shift_ms: Millis
+    stream: str | None = None
+
+
+class Head(NamedTuple):
+    """An answer's status and headers."""
+
+    status: int
+    headers: Headers
+
+
+def header(headers: Headers, name: bytes) -> str | None:
+    """Return a request header's value, None when it is absent."""
+    return next((value.decode("latin-1") for key, value in headers if key.lower() == name), None)
+
+
+def wanted(headers: Headers) -> Form | None:
+    """Say which form of frames the `Accept` header asks for by name, None when it asks for none."""
+    kinds = set()
+    for item in (header(headers, b"accept") or "").lower().split(","):
+        kind, *params = (part.replace(" ", "") for part in item.split(";"))
+        if not {"q=0", "q=0.0", "q=0.00", "q=0.000"}.intersection(params):
+            kinds.add(kind)
+    if frames.MEDIA_TYPE in kinds:
+        return "binary"
+    return "sse" if "text/event-stream" in kinds else None
+
+
+R = TypeVar("R", ResumeRequest, RtxRequest, RealignRequest)
+
+
+def parse(kind: type[R], body: bytes, headers: Headers) -> tuple[R, StreamId]:
+    """Read a request's body and the stream it names, there or in the header. Raises RefusedError."""
+    try:
+        request = msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusedError(400, f"the body does not hold: {error}") from error
+    stream = request.stream if request.stream is not None else header(headers, STREAM_HEADER)
+    if stream is None:
+        raise RefusedError(
+            400,
+            'which stream? Send {"stream": "…"} with the value of X-Omni-Resume in the answer of the chat, or send that '
+            "header itself",
+        )
+    return request, stream
+
+
+def from_last_event_id(headers: Headers) -> ResumeRequest | None:
+    """Read `Last-Event-ID`, None when it is absent. Raises RefusedError."""
+    value = header(headers, b"last-event-id")
+    if value is None:
+        return None
+    match = _PLACE.match(value)
+    frame, part = (int(match[1]), int(match[2] or 0)) if match else (_IDS, 0)
+    if frame >= _IDS or part >= _IDS:
+        raise RefusedError(
+            400, "Last-Event-ID: expected a frame id, or frame.part, as the stream's events have it"
+        )
+    return ResumeRequest(last_good_id=frame, part=part)
+
+
+def is_id(stream: StreamId) -> bool:
+    """Whether a stream's name could be one of ours."""
+    return _ID.match(stream) is not None
+
+
+def opening(
+    upstream: Headers, media_type: str, stream: StreamId, first_id: int, windows: dict[str, str]
+) -> Headers:
+    """Return the headers of a chat's answer in frames: the model server's own, and what a client needs to come back."""
+    kept = [
+        (name, value)
+        for name, value in upstream
+        if name.lower() not in (b"content-type", b"content-length", b"cache-control")
+    ]
+    return kept + common(media_type, stream) + _encoded({"x-omni-first-id": str(first_id)} | windows)
+
+
+def common(media_type: str, stream: StreamId) -> Headers:
+    """Return the headers of every answer that streams."""
+    fields = {
+        "content-type": media_type,
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",
+        STREAM_HEADER.decode(): stream,
+        "content-location": f"{RESUME}/{stream}",
+    }
+    return _encoded(fields)
+
+
+def content_range(first_id: int, last_id: int, *, ended: bool) -> Headers:
+    """Return `Content-Range` of frames first_id … last_id; open while the turn goes on, "*" when no frame is left."""
+    if not ended:
+        value = f"frames {first_id}-*/*"
+    elif first_id == add(last_id, 1):
+        value = "frames */*"
+    else:
+        value = f"frames {first_id}-{last_id}/*"
+    return _encoded({"content-range": value})
+
+
+def refused(refusal: RefusedError) -> tuple[Head, bytes]:
+    """Return a refusal as an answer, its error in the form of the model server's own."""
+    kind = "invalid_request_error" if refusal.status < 500 else "server_error"
+    error: dict[str, Any] = {"message": str(refusal), "type": kind, "param": None, "code": refusal.status}
+    body = msgspec.json.encode({"error": error})
+    fields = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+    }
+    return Head(refusal.status, _encoded(fields) + refusal.headers), body
+
+
+def _encoded(fields: dict[str, str]) -> Headers:
+    return [(name.encode(), value.encode()) for name, value in fields.items()]
+
+
+class _Named(msgspec.Struct):
+    user: str | None = None
+
+
+def client_name(headers: Headers, body: bytes, client: tuple[str, int] | None) -> str:
+    """Name the client behind a chat: by its header `X-Omni-Stream`, else the request's `user`, else its address."""
+    named = header(headers, b"x-omni-stream")
+    if not named:
+        try:
+            named = msgspec.json.decode(body, type=_Named).user
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            named = None
+    if not named:
+        named = client[0] if client else "local"
+    if len(named) > MAX_NAME:
+        named = f"{named[:47]}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+    return named

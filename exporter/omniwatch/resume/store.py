@@ -1,0 +1,194 @@
+"""The turns that can be resumed: found by an unguessable id, bounded in number and bytes, let go after the grace."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from omniwatch.resume.turn import Turn
+from omniwatch.settings import Resume
+from omniwatch.tap.report import Bucket
+
+MAX_GONE = 4096
+"""How many ids are remembered after their turn was let go, to answer 410 instead of 404."""
+
+
+class Listener(Protocol):
+    """The one connection that a turn is being sent to; `index` is the entry it sends next."""
+
+    index: int
+
+    def supersede(self) -> None:
+        """End it: a newer one has come."""
+
+
+class Stream:
+    """One turn, who listens to it, and what makes it.
+
+    `name` is the stream's name in events, `id` the secret under which it is resumed. `cancel` stops the model server.
+    """
+
+    def __init__(self, name: str, turn: Turn, cancel: Callable[[], None], limits: Resume) -> None:
+        now = asyncio.get_running_loop().time()
+        self.id = secrets.token_urlsafe(32)
+        self.name = name
+        self.turn = turn
+        self.cancel = cancel
+        self.listener: Listener | None = None
+        self.away_since = now
+        self.attempt = 0
+        """The latest attempt of a client that numbers them."""
+        self.resumes = Bucket(limits.resumes_per_s, limits.resumes_burst, now)
+        self.rtxs = Bucket(limits.rtx_per_s, limits.rtx_burst, now)
+        self.made_at: OrderedDict[int, float] = OrderedDict()
+        """When each of the newest frames of speech was made (loop time), by id."""
+        self._changed: asyncio.Future[None] | None = None
+        self._progress: asyncio.Future[None] | None = None
+        self.expiry: asyncio.TimerHandle | None = None
+
+    def changed(self) -> None:
+        """Wake the listener: there is more to send, or nothing will follow."""
+        if self._changed and not self._changed.done():
+            self._changed.set_result(None)
+
+    def progressed(self) -> None:
+        """Wake the model server's side: there may be room again."""
+        if self._progress and not self._progress.done():
+            self._progress.set_result(None)
+
+    async def change(self, timeout_s: float) -> None:
+        """Wait until `changed`, at most `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        self._changed = loop.create_future()
+        timer = loop.call_later(timeout_s, self.changed)
+        try:
+            await self._changed
+        finally:
+            timer.cancel()
+
+    async def progress(self) -> None:
+        """Wait until `progressed`."""
+        self._progress = asyncio.get_running_loop().create_future()
+        await self._progress
+
+
+class Store:
+    """All streams that can be resumed."""
+
+    def __init__(self, limits: Resume) -> None:
+        self._limits = limits
+        self._streams: dict[str, Stream] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self.size = 0
+        """Bytes held by all turns."""
+        self.reserved = 0
+        """Streams about to begin."""
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def reserve(self) -> bool:
+        """Take a place for a stream that is about to begin; a finished turn that nobody listens to makes room."""
+        while len(self._streams) + self.reserved >= self._limits.max_streams:
+            idle = self._idlest()
+            if idle is None:
+                return False
+            self.drop(idle)
+        self.reserved += 1
+        return True
+
+    def open(self, stream: Stream) -> None:
+        """Add a stream on a reserved place."""
+        self.reserved -= 1
+        self._streams[stream.id] = stream
+
+    def get(self, stream_id: str) -> Stream | None:
+        """Return the stream of an id, None when there is none."""
+        return self._streams.get(stream_id)
+
+    def is_gone(self, stream_id: str) -> bool:
+        """Whether there was a stream of that id not long ago."""
+        return stream_id in self._gone
+
+    def attach(self, stream: Stream, listener: Listener) -> None:
+        """Send a stream to `listener` from now on; one that had it is ended."""
+        if stream.listener:
+            stream.listener.supersede()
+        if stream.expiry:
+            stream.expiry.cancel()
+        stream.listener = listener
+
+    def detach(self, stream: Stream, listener: Listener) -> None:
+        """`listener` has left: unless another has taken over, the grace begins."""
+        if stream.listener is not listener or stream.id not in self._streams:
+            return
+        stream.listener = None
+        loop = asyncio.get_running_loop()
+        stream.away_since = loop.time()
+        stream.expiry = loop.call_later(self._limits.grace_s, self.drop, stream)
+        stream.progressed()
+
+    def drop(self, stream: Stream) -> None:
+        """Let go of a stream; what makes it is stopped."""
+        if self._streams.pop(stream.id, None) is None:
+            return
+        self._gone[stream.id] = None
+        if len(self._gone) > MAX_GONE:
+            self._gone.popitem(last=False)
+        self.size -= stream.turn.size
+        if stream.expiry:
+            stream.expiry.cancel()
+        if stream.listener:
+            stream.listener.supersede()
+        if stream.turn.ended is None:
+            stream.cancel()
+        stream.progressed()
+
+    def grew(self, stream: Stream, by: int) -> bool:
+        """Account for bytes added to a stream; return False when no more should be added until it has progressed.
+
+        A turn that nobody listens to grows on, and lets go of its beginning. One that is sent to a slow reader waits for
+        it, so that nothing is lost unsent, and takes no more than its share of the memory while it does.
+        """
+        if stream.id not in self._streams:
+            return True
+        self.size += by
+        fits = self._shrink(stream, self._limits.turn_bytes)
+        self._relieve()
+        if stream.listener is None:
+            return True
+        share = self._limits.total_bytes // (2 * self._limits.max_streams)
+        crowded = self.size > self._limits.total_bytes and stream.turn.size > share
+        return fits and not crowded and stream.turn.unsent <= share
+
+    def _shrink(self, stream: Stream, max_bytes: int) -> bool:
+        before = stream.turn.size
+        fits = stream.turn.shrink(max_bytes, stream.listener.index if stream.listener else stream.turn.end)
+        self.size += stream.turn.size - before
+        return fits
+
+    def _relieve(self) -> None:
+        """Come back under the bound in all: first turns that are over go, then what of the largest is no window."""
+        while self.size > self._limits.total_bytes:
+            idle = self._idlest()
+            if idle is None:
+                break
+            self.drop(idle)
+        if self.size > self._limits.total_bytes:
+            for stream in sorted(self._streams.values(), key=lambda each: -each.turn.size):
+                self._shrink(stream, 0)
+                if self.size <= self._limits.total_bytes:
+                    break
+
+    def _idlest(self) -> Stream | None:
+        """The finished turn that has had no listener for the longest."""
+        idle = [s for s in self._streams.values() if s.listener is None and s.turn.ended is not None]
+        return min(idle, key=lambda stream: stream.away_since, default=None)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for stream in list(self._streams.values()):
+            self.drop(stream)
