@@ -48,7 +48,7 @@ def test_frames_lost_repeated_and_reordered_between_cuts_are_fetched_or_named(se
         rng = random.Random(seed)
         app, speaker, _ = resuming(small_speaker())
         cuts = turns = rtxs = lost = 0
-        while cuts < CUTS / 4:
+        while cuts < CUTS / 2:
             trouble = FrameTrouble(
                 drop=Loss(share=rng.choice([0.05, 0.3]), burst=rng.choice([None, 3, 6])),
                 repeat=0.05,
@@ -71,7 +71,7 @@ def test_frames_lost_repeated_and_reordered_between_cuts_are_fetched_or_named(se
             rtxs += summary.rtx
             lost += summary.lost
             turns += 1
-        assert rtxs > 20
+        assert rtxs > 10
         assert lost > 0
 
     run(main())

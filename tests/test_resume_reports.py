@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
+from typing import Any
 
-from asgi import chat, frame_count, post, resume, resuming
+import pytest
+
+from asgi import Exchange, chat, frame_count, post, resume, resuming
 from omniwatch import events
 from omniwatch.link.speaker import Speaker
 from omniwatch.link.virtual import run
+from omniwatch.resume import Resume
+from omniwatch.settings import SettingsError
 
 
 def test_rtx_sends_just_those_frames() -> None:
@@ -109,5 +115,52 @@ def test_reports_of_realignments_are_bounded() -> None:
         statuses = [(await post(app, "/v1/realign", body).over()).status for _ in range(100)]
         assert set(statuses) == {204, 429}
         assert len(said) == statuses.count(204) <= 21
+
+    run(main())
+
+
+def test_a_page_of_another_origin_may_come_back_where_the_model_server_lets_it_begin() -> None:
+    async def main() -> None:
+        speaker = Speaker()
+
+        async def open_to_pages(scope: Any, receive: Any, send: Any) -> None:
+            if scope["method"] == "OPTIONS":
+                await send(
+                    {"type": "http.response.start", "status": 204, "headers": [(b"x-preflight", b"1")]}
+                )
+                await send({"type": "http.response.body", "body": b""})
+                return
+
+            async def opened(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    allowed = [(b"access-control-allow-origin", b"*"), (b"vary", b"Origin")]
+                    message = {**message, "headers": [*message["headers"], *allowed]}
+                await send(message)
+
+            await speaker(scope, receive, opened)
+
+        app, _, _ = resuming(open_to_pages)
+        assert (await Exchange(app, "OPTIONS", "/v1/resume").over()).headers == {"x-preflight": "1"}
+        call = await chat(app).until(frame_count(5))
+        back = await resume(app, call.headers["x-omni-resume"], 2).until(frame_count(1))
+        for answer in (call, back):
+            assert answer.headers["access-control-allow-origin"] == "*"
+            assert "x-omni-resume" in answer.headers["access-control-expose-headers"]
+            names = [name for name, _ in answer.raw_headers]
+            assert names.count(b"vary") == 1
+
+    run(main())
+
+
+def test_settings_come_from_the_file_that_the_environment_names(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = tmp_path / "omniwatch.yaml"
+        config.write_text("frames: {cache_win: 50}\nresume: {grace_s: 12}\n")
+        environ = {"OMNIWATCH_CONFIG": str(config), "OMNIWATCH_EVENTS": str(tmp_path / "events.jsonl")}
+        call = await chat(Resume(Speaker(), environ=environ)).until(frame_count(1))
+        assert (call.headers["x-omni-cache-win"], call.headers["x-omni-grace-s"]) == ("50", "12")
+        config.write_text("resume: {grace_s: long}\n")
+        with pytest.raises(SettingsError, match=r"resume\.grace_s: expected a number > 0"):
+            Resume(Speaker(), environ=environ)
 
     run(main())

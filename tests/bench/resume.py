@@ -41,12 +41,14 @@ def serve(control: Connection) -> None:
         while not server.started:
             await asyncio.sleep(0.01)
         control.send(server.servers[0].sockets[0].getsockname()[1])
-        lags: list[float] = []
+        lags: list[tuple[float, float]] = []
         process, loop = psutil.Process(), asyncio.get_running_loop()
         while True:
-            due = loop.time() + TICK_S
+            due, worked = loop.time() + TICK_S, time.thread_time()
             await asyncio.sleep(TICK_S)
-            lags.append(loop.time() - due)
+            # On a machine that others use, too, most lag is theirs: what the loop itself worked meanwhile is its own.
+            lag = loop.time() - due
+            lags.append((lag, min(lag, time.thread_time() - worked)))
             if control.poll():
                 if control.recv() == "stop":
                     break
@@ -133,9 +135,10 @@ def main() -> None:
     say(f"{STREAMS} streams, each cut once a second, {time.monotonic() - began:.0f} s in all\n")
     for name, count in total.items():
         say(f"  {name:18}{count:>10,}\n")
-    p99, calm_p99 = percentile(lags, 0.99) * 1000, percentile(calm_lags, 0.99) * 1000
+    p99, calm_p99 = (percentile((lag for lag, _ in each), 0.99) * 1000 for each in (lags, calm_lags))
+    own_p99 = percentile((own for _, own in lags), 0.99) * 1000
     say(f"  loop lag p99      {p99:>10.1f} ms, uncut {calm_p99:.1f} ms: ratio {p99 / calm_p99:.2f}\n")
-    say(f"  loop lag p50      {percentile(lags, 0.5) * 1000:>10.1f} ms\n")
+    say(f"  of its own work   {own_p99:>10.1f} ms\n")
     cpu = sum(row[3] for row in rows) / len(rows)
     say(f"  server processor  {100 * cpu:>10.0f} % of a core, uncut {100 * calm_cpu:.0f} %\n")
     memory = " -> ".join(f"{rss / 2**20:.0f}" for rss in (calm_rss, *(row[1] for row in rows)))

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 class Resume:
     """Beside the tap or alone: `--middleware omniwatch.tap.Tap --middleware omniwatch.resume.Resume`, in this order.
 
+    What can be resumed is in the memory of one process: a server of several API processes needs a balancer that keeps a
+    client on its own.
+
     Chats that ask for no frames, and all other paths, pass untouched. The environment is read here, not on import:
     OMNIWATCH_CONFIG is the omniwatch.yaml to take settings from (SettingsError when it does not hold), OMNIWATCH_EVENTS the
     event file, as for the tap. `emit` takes the events `resume`, `rtx` and `realign` in place of that file; `clock` is the
@@ -75,7 +78,8 @@ class Resume:
             if form is None or (form == "sse" and not self._settings.resume.event_streams):
                 await self._app(scope, receive, send)
                 return
-        elif not path.startswith((protocol.RESUME, protocol.RTX, protocol.REALIGN)):
+        elif not path.startswith(protocol.PATHS) or scope["method"] == "OPTIONS":
+            # What pages of other origins may do is the model server's to say.
             await self._app(scope, receive, send)
             return
         else:
@@ -177,6 +181,8 @@ class Resume:
         stream = Stream(
             protocol.client_name(scope["headers"], body, scope.get("client")), turn, cancel, limits
         )
+        upstream = list(message.get("headers", []))
+        stream.cross_origin = protocol.cross_origin(upstream)
         self.store.open(stream)
         windows = {
             "x-omni-frame-ms": f"{frames.frame_ms:g}",
@@ -185,9 +191,7 @@ class Resume:
             "x-omni-grace-s": f"{limits.grace_s:g}",
             "x-omni-heartbeat-s": f"{limits.heartbeat_s:g}",
         }
-        headers = protocol.opening(
-            list(message.get("headers", [])), coder.media_type, stream.id, turn.first_id, windows
-        )
+        headers = protocol.opening(upstream, coder.media_type, stream.id, turn.first_id, windows)
         making = Making(self.store, stream, limits.turn_bytes, 2 * frames.cache_win, self._seldom)
         return stream, making, Head(200, headers)
 

@@ -103,6 +103,7 @@ class Asking:
         first = add(request.last_good_id, 1) if asked.entry or asked.result == "hit" else turn.first_id
         headers = [
             *protocol.common(turn.coder.media_type, stream.id),
+            *stream.cross_origin,
             *protocol.content_range(first, turn.last_id, ended=turn.ended is not None),
             (b"x-omni-result", asked.result.encode()),
         ]
@@ -182,6 +183,7 @@ class Asking:
         body = b"".join(wire for _, wire in found)
         headers = [
             *protocol.common(stream.turn.coder.media_type, stream.id),
+            *stream.cross_origin,
             *protocol.content_range(found[0][0], found[-1][0], ended=True),
             (b"content-length", b"%d" % len(body)),
         ]

@@ -6,6 +6,8 @@
     POST   /v1/rtx           {"stream": S, "from_id": N, "count": C}                                         206
     POST   /v1/realign       {"stream": S, "shift_ms": D}                                                    204
 
+An id is as good as a key: who knows it may hear the stream, whatever else guards the model server, and nobody else may.
+
 The plain form `POST /v1/resume {"last_good_id": N}` names its stream in the header `X-Omni-Resume`. A streamed chat asked
 for again with that header and `Last-Event-ID`, as clients of server-sent events do, is resumed and not begun anew.
 """
@@ -23,10 +25,16 @@ from omniwatch.events import Count, Millis, Span
 from omniwatch.frames import add
 
 CHAT, RESUME, RTX, REALIGN = "/v1/chat/completions", "/v1/resume", "/v1/rtx", "/v1/realign"
+PATHS = (RESUME, RTX, REALIGN)
 STREAM_HEADER = b"x-omni-resume"
 MAX_NAME = 64
 MAX_BODY = 4096
 """The longest body of a request to anything but the chat, bytes."""
+
+EXPOSED = (
+    b"content-range, x-omni-resume, x-omni-result, x-omni-first-id, x-omni-frame-ms, x-omni-cache-win, "
+    b"x-omni-client-win, x-omni-grace-s, x-omni-heartbeat-s"
+)
 
 Headers = list[tuple[bytes, bytes]]
 Form = Literal["binary", "sse"]
@@ -147,12 +155,23 @@ def opening(
     upstream: Headers, media_type: str, stream: StreamId, first_id: int, windows: dict[str, str]
 ) -> Headers:
     """Return the headers of a chat's answer in frames: the model server's own, and what a client needs to come back."""
-    kept = [
-        (name, value)
-        for name, value in upstream
-        if name.lower() not in (b"content-type", b"content-length", b"cache-control")
-    ]
+    ours = {b"content-type", b"content-length", b"cache-control"}.union(
+        name.lower() for name, _ in cross_origin(upstream)
+    )
+    kept = [(name, value) for name, value in upstream if name.lower() not in ours] + cross_origin(upstream)
     return kept + common(media_type, stream) + _encoded({"x-omni-first-id": str(first_id)} | windows)
+
+
+def cross_origin(upstream: Headers) -> Headers:
+    """Return what the model server says about pages of other origins: it holds for all answers of its stream."""
+    kept = [
+        pair
+        for pair in upstream
+        if pair[0].lower().startswith(b"access-control-") or pair[0].lower() == b"vary"
+    ]
+    if any(name.lower() == b"access-control-allow-origin" for name, _ in kept):
+        kept.append((b"access-control-expose-headers", EXPOSED))
+    return kept
 
 
 def common(media_type: str, stream: StreamId) -> Headers:

@@ -39,6 +39,8 @@ class Stream:
         self.cancel = cancel
         self.listener: Listener | None = None
         self.away_since = now
+        self.cross_origin: list[tuple[bytes, bytes]] = []
+        """Headers of the model server's answer that all answers of the stream repeat."""
         self.attempt = 0
         """The latest attempt of a client that numbers them."""
         self.resumes = Bucket(limits.resumes_per_s, limits.resumes_burst, now)
