@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omniwatch.integrity import Findings, FrameWatch, ahead, is_corrupt
+from omniwatch.frames import distance as frames_after
+from omniwatch.integrity import Findings, FrameWatch, is_corrupt
 from omniwatch.settings import Frames
 
 WINDOWS = Frames()
@@ -54,7 +55,7 @@ def test_chunks_take_several_ids():
 
 @given(st.integers(0, TOP - 1), st.integers(-(2**31) + 1, 2**31 - 1))
 def test_ahead_is_the_signed_distance(base, distance):
-    assert ahead((base + distance) % TOP, base) == distance
+    assert frames_after(base, (base + distance) % TOP) == distance
 
 
 @given(st.permutations(range(40)), st.integers(0, TOP - 1))

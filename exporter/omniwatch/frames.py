@@ -25,7 +25,9 @@ MEDIA_TYPE = "application/vnd.omniwatch.frames"
 
 Buffer = bytes | bytearray | memoryview
 
-_MODULO = 1 << 32
+ID_MASK = 0xFFFFFFFF
+"""The bits of a frame id."""
+_MODULO = ID_MASK + 1
 _HALF = 1 << 31
 
 

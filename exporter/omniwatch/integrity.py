@@ -7,15 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from omniwatch.frames import add, distance
 from omniwatch.settings import Frames
-
-ID_MASK = 0xFFFFFFFF
-HALF = 0x80000000
-
-
-def ahead(first: int, second: int) -> int:
-    """Return how many frames `first` is ahead of `second`, negative when behind, in -2^31 .. 2^31 - 1."""
-    return ((first - second + HALF) & ID_MASK) - HALF
 
 
 @dataclass(slots=True)
@@ -36,34 +29,34 @@ class FrameWatch:
     next_id: int = -1
     missing: list[int] = field(default_factory=list)
 
-    def restart(self, next_id: int) -> None:
-        """Begin a new epoch."""
-        self.next_id = next_id & ID_MASK
+    def restart(self, first_id: int, count: int) -> None:
+        """Begin a new epoch with these frames."""
+        self.next_id = add(first_id, count)
         self.missing.clear()
 
     def observe(self, first_id: int, count: int, windows: Frames) -> Findings:
         """Take the ids first_id .. first_id + count - 1 of one event."""
-        step = ahead(first_id, self.next_id) if self.next_id >= 0 else 0
+        step = distance(self.next_id, first_id) if self.next_id >= 0 else 0
         if step > windows.client_win or step < -windows.cache_win:
-            self.restart(first_id + count)
+            self.restart(first_id, count)
             return Findings(epoch=True)
         if step >= 0:
-            self.missing += ((self.next_id + i) & ID_MASK for i in range(step))
+            self.missing += (add(self.next_id, i) for i in range(step))
             del self.missing[: -windows.client_win]
-            self.next_id = (first_id + count) & ID_MASK
+            self.next_id = add(first_id, count)
             return Findings(lost=step, loss_runs=int(step >= windows.rtx_thr))
         return self._seen_before(first_id, count)
 
     def _seen_before(self, first_id: int, count: int) -> Findings:
         found = Findings()
-        for frame_id in ((first_id + i) & ID_MASK for i in range(count)):
+        for frame_id in (add(first_id, i) for i in range(count)):
             if frame_id in self.missing:
                 self.missing.remove(frame_id)
                 found.late += 1
-            elif ahead(frame_id, self.next_id) < 0:
+            elif distance(self.next_id, frame_id) < 0:
                 found.duplicate += 1
             else:
-                self.next_id = (frame_id + 1) & ID_MASK
+                self.next_id = add(frame_id, 1)
         return found
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from omniwatch import events
 from omniwatch.drift import CAMERA_RESTART_MS, Picture, Player
-from omniwatch.integrity import ID_MASK, ahead, is_corrupt
+from omniwatch.frames import ID_MASK, distance
+from omniwatch.integrity import is_corrupt
 from omniwatch.settings import Settings
 from omniwatch.stream import Stream
 from omniwatch.totals import (
@@ -251,8 +252,8 @@ class StreamTable:
     def _observe_ids(self, stream: Stream, frame_id: int, count: int, begins: bool) -> bool:
         """Take ids that are not just the next ones; return whether any of these frames was not heard before."""
         watch, totals = stream.frames, self.totals
-        if watch.next_id < 0 or (begins and ahead(frame_id, watch.next_id) < 0):
-            watch.restart(frame_id + count)
+        if watch.next_id < 0 or (begins and distance(watch.next_id, frame_id) < 0):
+            watch.restart(frame_id, count)
             return True
         found = watch.observe(frame_id, count, self.settings.frames)
         totals.audio_frames_lost += found.lost
