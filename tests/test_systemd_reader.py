@@ -130,18 +130,31 @@ def test_a_bus_that_restarts_is_joined_anew(tmp_path: Path) -> None:
         assert scrape(reader)["omniwatch_systemd_up"] == 1
 
 
+OK = b"OK 1\r\n"
+HUGE = b"l\2\1\1" + b"\xff" * 12
+NONSENSE = b"l\2\0\1\0\0\0\0\1\0\0\0\6\0\0\0\5\1?\0\xff\xff\0\0"
+
+
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answers", "says"),
     [
-        (b"REJECTED EXTERNAL\r\n", "refused"),
-        (b"OK 1\r\nl\2\1\1" + b"\xff" * 12, "a message of"),
-        (b"OK 1\r\nl\2\0\1\0\0\0\0\1\0\0\0\6\0\0\0\5\1?\0\xff\xff\0\0", "not understood"),
-        (b"", "timed out"),
+        ([b"REJECTED EXTERNAL\r\n"], "REJECTED"),
+        ([OK, HUGE], "timed out"),
+        ([OK, NONSENSE], "bus_socket: "),
+        ([OK, b""], "timed out"),
+        ([b""], "timed out"),
     ],
-    ids=["refuses", "claims a huge message", "talks nonsense", "says nothing"],
+    ids=["refuses", "claims a huge message", "talks nonsense", "falls silent", "says nothing"],
 )
-def test_a_bus_that_misbehaves_is_an_error_in_bounded_time(tmp_path: Path, answer: bytes, says: str) -> None:
-    with bus(tmp_path, lambda peer: peer.sendall(answer)), pytest.raises(BusError, match=says):
+def test_a_bus_that_misbehaves_is_an_error_in_bounded_time(
+    tmp_path: Path, answers: list[bytes], says: str
+) -> None:
+    def serve(peer: socket.socket) -> None:
+        for answer in answers:
+            peer.recv(65536)
+            peer.sendall(answer)
+
+    with bus(tmp_path, serve), pytest.raises(BusError, match=says):
         Bus(tmp_path / "run/dbus/system_bus_socket", timeout_s=0.3)
 
 

@@ -1,4 +1,4 @@
-"""The installed vLLM-Omni as a child process, with the tap and the stopwatch for middleware."""
+"""The installed vLLM-Omni as a child process, with the tap, resumption and the tests' own layers for middleware."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ MODEL = "tiny"
 MEMORY_BYTES = 10 * 2**30
 START_S = 600.0
 STOP_S = 60.0
-MIDDLEWARE = ("stopwatch.Inside", "omniwatch.tap.Tap", "stopwatch.Outside")
+MIDDLEWARE = (
+    "stopwatch.Inside",
+    "omniwatch.tap.Tap",
+    "stopwatch.Outside",
+    "copied.Below",
+    "omniwatch.resume.Resume",
+)
 """Each goes around the ones before."""
 ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
@@ -47,6 +53,8 @@ class Omni(NamedTuple):
     spool: Path
     """Where its tap writes."""
     stopwatch: Path
+    copies: Path
+    """Where the answers are kept that a test wants to compare."""
 
     def events(self) -> list[AnyEvent]:
         """All that the tap has written."""
@@ -77,7 +85,7 @@ def serving(installation: Path, directory: Path, say: Say) -> Iterator[Omni]:
     """Run it while the context lasts; what it says goes to `directory`/vllm-omni.log."""
     free = available_bytes()
     assert free >= MEMORY_BYTES, f"{free / 2**30:.1f} GB of memory free, {MEMORY_BYTES / 2**30:.0f} GB needed"
-    omni = Omni(free_port(), directory / "events.jsonl", directory / "stopwatch.jsonl")
+    omni = Omni(free_port(), directory / "events.jsonl", directory / "stopwatch.jsonl", directory / "copies")
     log = directory / "vllm-omni.log"
     command = [
         str(installation / "venv" / "bin" / "vllm-omni"),
@@ -92,6 +100,7 @@ def serving(installation: Path, directory: Path, say: Say) -> Iterator[Omni]:
     environment = os.environ | ENVIRONMENT
     environment["PYTHONPATH"] = f"{CLONE / 'exporter'}:{INSIDE}"
     environment |= {"OMNIWATCH_EVENTS": str(omni.spool), "STOPWATCH": str(omni.stopwatch)}
+    environment["COPIES"] = str(omni.copies)
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
