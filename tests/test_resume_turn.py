@@ -76,6 +76,14 @@ def test_nothing_from_the_listeners_place_on_is_let_go() -> None:
     assert numbers(turn, 3) == list(range(3, 20))
 
 
+def test_what_was_let_go_of_unsent_is_not_counted_again_when_it_is_said_to_be_sent() -> None:
+    turn = turn_of("ssss", sent=0, cache_win=1)
+    turn.shrink(0, 2)
+    unsent = turn.unsent
+    turn.mark_sent(1)
+    assert turn.unsent == unsent
+
+
 @given(st.data())
 def test_any_history_agrees_with_a_model_that_keeps_everything(data: st.DataObject) -> None:
     first_id = data.draw(st.sampled_from([0, 1, 2**32 - 3, 2**31 - 2]))

@@ -70,8 +70,8 @@ class Turn:
     def mark_sent(self, index: int) -> None:
         """Note that the entries before `index` were handed to the network."""
         if index > self.sent:
-            fresh = max(0, self.sent - self._base)
-            self.unsent -= sum(map(len, self._wires[fresh : index - self._base]))
+            fresh, stop = max(0, self.sent - self._base), max(0, index - self._base)
+            self.unsent -= sum(map(len, self._wires[fresh:stop]))
             self.sent = index
 
     @property
