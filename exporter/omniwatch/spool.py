@@ -40,8 +40,8 @@ class Spool:
     def write(self, event: Event) -> None:
         """Stamp `w` and `n` on the event and append it as one line.
 
-        Raises OSError when the line could not be written whole; its number is used up all the same, and what was
-        written of it is closed with a line end before the next line.
+        Raises OSError when the line could not be written whole; its number is used up all the same. What was written of it
+        is taken back, or, where another process has written since, closed with a line end before the next line.
         """
         event.w, event.n = self.writer, self._next
         self._next += 1
@@ -55,6 +55,8 @@ class Spool:
             line = b"\n" + line
         written = os.write(self._fd, line)
         if written < len(line):
+            if os.fstat(self._fd).st_size == size + written:
+                os.ftruncate(self._fd, size)
             raise OSError(errno.ENOSPC, f"{written} of {len(line)} bytes written", str(self.path))
 
     def close(self) -> None:
