@@ -151,8 +151,18 @@ def test_a_realignment_moves_the_curve_but_not_the_cumulative_one():
     feed(live, asked(0), audio(0, turn=1, dur_ms=200.0), audio(1.28, turn=1, dur_ms=9000.0))
     stream = feed(live, ev.Realign(t=T0 + 2, stream="a", shift_ms=-1000))
     assert stream.drift_at(T0 + 2.5) == pytest.approx(0, abs=1e-3)
-    assert stream.shifted_ms == -1000
+    assert stream.cumulative_at(T0 + 2.5) == pytest.approx(-1000, abs=1e-3)
     assert live.totals.codec_realign == 1
+
+
+def test_between_a_realignment_and_the_frame_that_shows_it_the_cumulative_curve_stands_still():
+    live = table()
+    stream = feed(live, asked(0), audio(1, turn=1, pts_ms=500, video_pts_ms=1000))
+    before = stream.cumulative_at(T0 + 1)
+    feed(live, ev.Realign(t=T0 + 2, stream="a", shift_ms=-500))
+    assert stream.cumulative_at(T0 + 2) == before == -500
+    feed(live, audio(3, turn=1, pts_ms=3000, video_pts_ms=3000))
+    assert (stream.drift_ms, stream.cumulative_at(T0 + 3)) == (0, -500)
 
 
 def test_rtt_is_seen_from_the_server_until_a_client_tells_and_stays_until_the_next_turn_is_answered():

@@ -42,15 +42,27 @@ class Stream:
     worst_ms: float = 0.0
     shifted_ms: float = 0.0
     """What realignments took away so far."""
+    sampled_shift_ms: float = 0.0
+    """The same when `drift_ms` was sampled."""
 
     rtt_ms: float | None = None
     rtt_vantage: str = "server"
 
     def drift_at(self, now: float) -> float | None:
         """Return the drift in ms at `now`: the last one, or, where no video marks the time, that of a player that starves."""
-        if self.stated or not self.speaking or now < self.player.start_t or self.picture_is_fresh(now):
+        if self._sample_stands(now):
             return self.drift_ms
         return self.modelled(now if self.turn_open else min(now, self.player.end_t))
+
+    def cumulative_at(self, now: float) -> float | None:
+        """Return the drift in ms at `now` had nothing ever been realigned."""
+        drift = self.drift_at(now)
+        if drift is None:
+            return None
+        return drift + (self.sampled_shift_ms if self._sample_stands(now) else self.shifted_ms)
+
+    def _sample_stands(self, now: float) -> bool:
+        return self.stated or not self.speaking or now < self.player.start_t or self.picture_is_fresh(now)
 
     def picture_is_fresh(self, t: float) -> bool:
         """Whether video frames are coming, so that they sample the drift."""

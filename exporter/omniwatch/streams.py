@@ -13,15 +13,7 @@ from omniwatch.frames import ID_MASK, distance
 from omniwatch.integrity import is_corrupt
 from omniwatch.settings import Settings
 from omniwatch.stream import Stream
-from omniwatch.totals import (
-    EXTRA_DELAY_EDGES,
-    RESUME_RESULTS,
-    RTT_EDGES,
-    RTX_RESULTS,
-    Totals,
-    bounded,
-    outcome_of,
-)
+from omniwatch.totals import RTT_EDGES, Totals, outcome_of
 from omniwatch.trend import Trend
 
 TRACKED_PER_SLOT = 16
@@ -147,7 +139,7 @@ class StreamTable:
             self._playback_over(stream)
 
     def _sample(self, stream: Stream, t: float, drift_ms: float) -> None:
-        stream.drift_ms = drift_ms
+        stream.drift_ms, stream.sampled_shift_ms = drift_ms, stream.shifted_ms
         size = drift_ms if drift_ms >= 0 else -drift_ms
         if size > stream.worst_ms:
             stream.worst_ms = size
@@ -247,7 +239,8 @@ class StreamTable:
         stream.speaking = stream.turn_open = True
         stream.player, stream.worst_ms = Player(), 0.0
         if not stream.stated:
-            stream.trend, stream.shifted_ms, stream.drift_ms = Trend(), 0.0, 0.0
+            stream.trend, stream.drift_ms = Trend(), 0.0
+            stream.shifted_ms = stream.sampled_shift_ms = 0.0
 
     def _observe_ids(self, stream: Stream, frame_id: int, count: int, begins: bool) -> bool:
         """Take ids that are not just the next ones; return whether any of these frames was not heard before."""
@@ -295,14 +288,10 @@ class StreamTable:
             stream.player.realign(event.shift_ms)
 
     def _rtx(self, stream: Stream, event: events.Rtx) -> None:
-        self.totals.rtx_requests[bounded(event.result, RTX_RESULTS)] += 1
+        self.totals.count_rtx(event.result)
 
     def _resume(self, stream: Stream, event: events.Resume) -> None:
-        totals = self.totals
-        totals.resume_requests[bounded(event.result, RESUME_RESULTS)] += 1
-        totals.resume_replayed_frames += event.replayed or 0
-        if event.extra_ms is not None:
-            totals.resume_extra_delay.observe(event.extra_ms / 1000, EXTRA_DELAY_EDGES)
+        self.totals.count_resume(event.result, event.replayed or 0, event.extra_ms)
 
     def _stream_end(self, stream: Stream, event: events.StreamEnd) -> None:
         self._give_up_turns(stream, "abandoned")

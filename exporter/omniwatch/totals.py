@@ -89,6 +89,17 @@ class Totals:
         edges = tuple(sorted({*DRIFT_EDGES, drift_page_ms / 1000}))
         return cls(edges, _histogram(edges), _histogram(edges))
 
+    def count_resume(self, result: str, replayed: int, extra_ms: float | None) -> None:
+        """Count a return of a client; `extra_ms` is how much later its next frame plays, where that is known."""
+        self.resume_requests[bounded(result, RESUME_RESULTS)] += 1
+        self.resume_replayed_frames += replayed
+        if extra_ms is not None:
+            self.resume_extra_delay.observe(extra_ms / 1000, EXTRA_DELAY_EDGES)
+
+    def count_rtx(self, result: str) -> None:
+        """Count a request for frames that were lost."""
+        self.rtx_requests[bounded(result, RTX_RESULTS)] += 1
+
     def expert_frames(self) -> list[int]:
         """Return frames per expert, by the bits of expert_mask."""
         return [sum(n for mask, n in enumerate(self.expert_masks) if mask >> bit & 1) for bit in range(8)]

@@ -43,8 +43,8 @@ def rtt_ms(stream: Stream, view: View) -> float | None:
 
 def cumulative_s(stream: Stream, view: View) -> float | None:
     """Return drift plus every correction made, in seconds."""
-    drift = stream.drift_at(view.now)
-    return None if drift is None else (drift + stream.shifted_ms) / 1000
+    drift_ms = stream.cumulative_at(view.now)
+    return None if drift_ms is None else drift_ms / 1000
 
 
 def slope_ppm(stream: Stream, view: View) -> float | None:
