@@ -10,6 +10,7 @@ import msgspec
 import yaml
 from msgspec import Meta, inspect
 
+from omniwatch.fleet_settings import Fleet
 from omniwatch.receivers import Notify, Receivers
 from omniwatch.thresholds import (
     Device,
@@ -175,6 +176,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     receivers: Receivers = Receivers()
     notify: Notify = Notify()
     site: Site = Site()
+    fleet: Fleet = Fleet()
     grafana: Grafana = Grafana()
     server: Server = Server()
 
@@ -206,14 +208,17 @@ def parse(text: str, name: str = "omniwatch.yaml") -> Settings:
     try:
         return msgspec.convert({} if raw is None else raw, Settings)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{name}: {_explain(str(error), raw)}") from error
+        raise SettingsError(f"{name}: {explain(str(error), raw, Settings)}") from error
 
 
-def _explain(message: str, raw: Any) -> str:
-    """Turn msgspec's message ("Expected `float`, got `str` - at `$.alerts.x`") into one for a user of YAML."""
+def explain(message: str, raw: Any, of: type) -> str:
+    """Turn msgspec's message ("Expected `float`, got `str` - at `$.alerts.x`") into one for a user of YAML.
+
+    `raw` is what did not convert to `of`.
+    """
     what, _, where = message.partition(" - at `$")
     steps = where.rstrip("`").replace("[", ".[").strip(".").split(".")
-    value, kind, path = raw, inspect.type_info(Settings), ""
+    value, kind, path = raw, inspect.type_info(of), ""
     for step in filter(None, steps):
         if isinstance(kind, inspect.StructType):
             value = value[step]
@@ -223,9 +228,9 @@ def _explain(message: str, raw: Any) -> str:
         path += step if step.startswith("[") or not path else f".{step}"
     if not what.startswith(("Expected ", "Object ")):
         return f"{path}.{what}".removeprefix(".")
-    if "unknown field" in what:
-        unknown = what.split("`")[1]
-        return f"{path + '.' if path else ''}{unknown}: no such setting"
+    if what.startswith("Object "):
+        field, problem = what.split("`")[1], "no such setting" if "unknown field" in what else "is missing"
+        return f"{path + '.' if path else ''}{field}: {problem}"
     got = value if isinstance(value, (str, int, float)) else type(value).__name__
     return f"{path + ': ' if path else ''}expected {_expected(kind)}, got {json.dumps(got)}"
 
@@ -245,6 +250,7 @@ def _expected(kind: inspect.Type) -> str:
         ("le", "<="),
         ("pattern", "like"),
         ("min_length", "of at least"),
+        ("max_length", "of at most"),
     )
     limits = (
         f" {sign} {getattr(kind, name, None)}"

@@ -139,10 +139,19 @@ def program(*names: str) -> str:
 
 
 class Stack:
-    """The chain in `directory`, started by `with`: events go to `events`, pages come out of `pager.notices`."""
+    """The chain in `directory`, started by `with`: events go to `events`, pages come out of `pager.notices`.
+
+    Of a model server only its address is given: it is scraped there. With `tickets` these come to the pager, too.
+    """
 
     def __init__(
-        self, directory: Path, settings: Settings | None = None, say: Callable[[str], None] = print
+        self,
+        directory: Path,
+        settings: Settings | None = None,
+        say: Callable[[str], None] = print,
+        *,
+        model_server: str = "",
+        tickets: bool = False,
     ) -> None:
         self.directory = directory
         self.events = directory / "run" / "events.jsonl"
@@ -159,10 +168,13 @@ class Stack:
                 base.site,
                 exporter=self._sidecar_at,
                 alertmanager=self._alertmanager_at,
-                model_server="",
+                model_server=model_server,
             ),
+            fleet=msgspec.structs.replace(base.fleet, prometheus=self._prometheus_at),
             receivers=msgspec.structs.replace(
-                base.receivers, page_webhook_url=self.pager.url, ticket_webhook_url=""
+                base.receivers,
+                page_webhook_url=self.pager.url,
+                ticket_webhook_url=self.pager.url if tickets else "",
             ),
         )
 

@@ -40,8 +40,8 @@ UNITS = frozenset(
     ]
 )
 """Those of Grafana's units that are in use; a misspelt one would show bare numbers."""
-JOB, DEVICE = "job", "device"
-"""The labels that every series is chosen by."""
+JOB, SITE, DEVICE = "job", "site", "device"
+"""The labels that series are chosen by: on a device by job and device, at the centre of a fleet by site and device."""
 _LABEL_VALUES = re.compile(r"label_values\((?P<series>.+),\s*(?P<label>\w+)\)")
 
 
@@ -120,8 +120,14 @@ def _template_datasource(model: Model) -> Iterator[str]:
         yield f"the data source is {found[0].get('query')!r}, not prometheus"
 
 
-def _template(label: str) -> Rule:
+def _scope(model: Model) -> str:
+    """Return the label that stands above the device: what a device sends up has no job of its own."""
+    return SITE if _of_label(model, SITE) else JOB
+
+
+def _template(scope: Callable[[Model], str]) -> Rule:
     def rule(model: Model) -> Iterator[str]:
+        label = scope(model)
         names = _of_label(model, label)
         if not names:
             yield f"no variable lists the label {label}"
@@ -201,8 +207,9 @@ def _target_rate_interval(model: Model) -> Iterator[str]:
             yield f"{place}: {selector.function}({selector.metric}[{selector.window}]), not [$__rate_interval]"
 
 
-def _target_matcher(label: str) -> Rule:
+def _target_matcher(scope: Callable[[Model], str]) -> Rule:
     def rule(model: Model) -> Iterator[str]:
+        label = scope(model)
         wanted = [f'=~"${name}"' for name in _of_label(model, label)]
         for place, selector in _parsed(model):
             exempt = selector.metric in UNSCOPED and label == JOB
@@ -235,8 +242,8 @@ def _identity(model: Model) -> Iterator[str]:
 
 RULES: dict[str, Rule] = {
     "template-datasource": _template_datasource,
-    "template-job": _template(JOB),
-    "template-instance": _template(DEVICE),
+    "template-job": _template(_scope),
+    "template-instance": _template(lambda model: DEVICE),
     "template-label-promql": _template_label_promql,
     "template-on-time-change-reload": _template_reload,
     "panel-datasource": _panel_datasource,
@@ -245,8 +252,8 @@ RULES: dict[str, Rule] = {
     "panel-no-targets": _panel_no_targets,
     "target-promql": _target_promql,
     "target-rate-interval": _target_rate_interval,
-    "target-job": _target_matcher(JOB),
-    "target-instance": _target_matcher(DEVICE),
+    "target-job": _target_matcher(_scope),
+    "target-instance": _target_matcher(lambda model: DEVICE),
     "target-counter-agg": _target_counter_agg,
     "uneditable-dashboard": _uneditable,
     "identity": _identity,

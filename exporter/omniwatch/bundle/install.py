@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from omniwatch import settings
-from omniwatch.bundle import payload, profiles, render
+from omniwatch.bundle import bridging, joining, payload, profiles, render
 from omniwatch.bundle.device import at, is_packaged, manifest, state_of, wanted_state
 from omniwatch.bundle.payload import HOME, InstallError, Item, PayloadError
 from omniwatch.host.memory import total_bytes
@@ -44,12 +44,13 @@ def site(root: Path, profile: str | None, device_memory_gb: float | None) -> Set
     return msgspec.structs.replace(found, server=msgspec.structs.replace(found.server, **changes))
 
 
-def items(root: Path, config: Settings, with_server: bool) -> list[Item]:
+def items(root: Path, config: Settings, with_server: bool, with_fleet: bool = False) -> list[Item]:
     """Everything that belongs on the device. Raises InstallError."""
     packaged = is_packaged(root)
-    if packaged and not with_server:
+    if packaged and not (with_server or with_fleet or config.notify.robots):
         raise InstallError(
-            "the package omniwatch has installed the sidecar; with --profile, the model server's unit is added to it"
+            "the package omniwatch has installed the sidecar; with --profile, the model server's unit is added to it, "
+            "with --fleet the uplink"
         )
     try:
         profiles.fitting(config.server.profile, config.server.device_memory_gb) if with_server else None
@@ -57,8 +58,11 @@ def items(root: Path, config: Settings, with_server: bool) -> list[Item]:
         found = [] if packaged else [*_sidecar(files), *payload.program(_interpreter(root))]
     except (render.RenderError, profiles.ProfileError, PayloadError) as error:
         raise InstallError(str(error)) from error
+    found += bridging.items(config, files)
     if with_server:
         found += _server(config, files)
+    if with_fleet:
+        found += joining.items(root, config, files)
     return found
 
 
@@ -127,17 +131,23 @@ def pending(root: Path, wanted: Iterable[Item], *, force: bool = False) -> list[
     return found
 
 
-def leftovers(root: Path, wanted: Iterable[Item], *, with_server: bool) -> list[PurePosixPath]:
-    """Files of an earlier installation that this one no longer has; the model server's stay unless it is installed anew."""
+def leftovers(
+    root: Path, wanted: Iterable[Item], *, with_server: bool, with_fleet: bool = False
+) -> list[PurePosixPath]:
+    """Files of an earlier installation that this one no longer has; the model server's and the uplink's stay unless they
+    are installed anew.
+    """
     known = manifest(root)
     if known is None:
         return []
     kept = {str(item.path) for item in wanted}
-    own = (str(HOME), "/usr/local", str(UNITS / SIDECAR_UNIT)) if not with_server else ("/",)
+    own = (str(HOME), "/usr/local", str(UNITS / SIDECAR_UNIT), *bridging.FILES) if not with_server else ("/",)
     gone = [
         path
         for path in known.files
-        if path not in kept and path not in known.configs and path.startswith(own)
+        if path not in kept
+        and path not in known.configs
+        and (with_fleet if path in joining.FILES else path.startswith(own))
     ]
     return [PurePosixPath(path) for path in gone]
 

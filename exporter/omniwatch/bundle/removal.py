@@ -14,8 +14,10 @@ STATE = (
     PurePosixPath("/var/lib/omniwatch"),
     PurePosixPath("/var/lib/qwen3-omni"),
     PurePosixPath("/var/lib/private/qwen3-omni"),
+    PurePosixPath("/var/lib/omniwatch-uplink"),
+    PurePosixPath("/var/lib/private/omniwatch-uplink"),
 )
-"""What the units' StateDirectory= make: the sidecar's and, behind a link, the model server's."""
+"""What the units' StateDirectory= make: the sidecar's and, behind links, the model server's and the uplink's queue."""
 SPOOL = PurePosixPath("/run/omniwatch")
 CONFIG_DIRECTORY = PurePosixPath("/etc/omniwatch")
 

@@ -1,4 +1,4 @@
-"""Install the sidecar on this device, and with --profile the model server's unit."""
+"""Install the sidecar on this device; with --profile the model server's unit, with --fleet the uplink."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from omniwatch.cli import UserError
 )
 @click.option(
     "--device-memory-gb", type=click.FloatRange(1), help="What the profile has to fit. [default: as measured]"
+)
+@click.option(
+    "--fleet",
+    is_flag=True,
+    help="Also install the uplink to the centre of a fleet (fleet.remote_write_url of the device's omniwatch.yaml).",
 )
 @click.option(
     "--root",
@@ -39,6 +44,7 @@ def command(
     ctx: click.Context,
     profile: str | None,
     device_memory_gb: float | None,
+    fleet: bool,
     root: Path,
     as_diff: bool,
     dry_run: bool,
@@ -55,9 +61,10 @@ def command(
     Example:
       sudo omniwatch install
       sudo omniwatch install --profile orin
+      sudo omniwatch install --fleet
       omniwatch install --root /mnt/image --diff
     """
-    from omniwatch.bundle import device, install, services
+    from omniwatch.bundle import bridging, device, install, joining, services
     from omniwatch.bundle.payload import InstallError
 
     if not root.is_dir():
@@ -65,18 +72,20 @@ def command(
     root = root.resolve()
     try:
         config = install.site(root, profile, device_memory_gb)
-        wanted = install.items(root, config, profile is not None)
+        wanted = install.items(root, config, profile is not None, fleet)
         units = {
             item.path.name: item.content.decode() for item in wanted if item.kind == "unit" and not item.link
         }
         services.verify({name: text for name, text in units.items() if name.endswith(".service")}, root)
         before = device.manifest(root)
         changes = install.pending(root, wanted, force=force)
-        gone = install.leftovers(root, wanted, with_server=profile is not None)
+        gone = install.leftovers(root, wanted, with_server=profile is not None, with_fleet=fleet)
         if as_diff:
             text = install.diff(root, changes)
             click.echo(text, nl=False)
             ctx.exit(1 if text or gone else 0)
+        if not dry_run and bridging.FILES[0] in map(str, gone):
+            services.leave(root, [bridging.UNIT])
         if not dry_run and (changes or gone or before is None):
             device.write(root, wanted, changes, gone)
             if root == Path("/"):
@@ -90,7 +99,11 @@ def command(
     if dry_run:
         return
     enabled = [install.SIDECAR_UNIT, *([config.server.unit] if profile is not None else [])]
+    enabled += [joining.UNIT] if fleet else []
+    enabled += [bridging.UNIT] if config.notify.robots else []
     restarted = [install.SIDECAR_UNIT] if changes else []
+    restarted += [joining.UNIT] if any(str(item.path) in joining.FILES for item in changes) else []
+    restarted += [bridging.UNIT] if changes and config.notify.robots else []
     faults = services.arrive(
         root, enabled=[] if no_start else enabled, restarted=[] if no_start else restarted
     )

@@ -1,4 +1,4 @@
-"""Write the events of a simulated server under a named condition."""
+"""Write the events of a simulated server under a named condition, or serve the metrics of a whole fleet."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from omniwatch.simulation import Scenario
 
 PROGRESS_S = 0.5
+FLEET_ONLY = ("listen", "outages", "outage_s", "skewed")
+EITHER = ("fleet", "seed")
 
 
 def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
@@ -72,7 +74,47 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
     help="Time of the first event, default now.",
 )
 @click.option("--list", "as_list", is_flag=True, help="Show the scenarios and what each should look like.")
+@click.option(
+    "--fleet",
+    type=click.IntRange(min=1, max=100_000),
+    metavar="N",
+    help="Instead of events: what N devices send to their centre, over HTTP.",
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1:9850",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Of the fleet: where to serve.",
+)
+@click.option(
+    "--outages",
+    type=click.FloatRange(0, 0.9),
+    default=0.02,
+    show_default=True,
+    metavar="SHARE",
+    help="Of the fleet: devices that do not answer, at any time.",
+)
+@click.option(
+    "--outage",
+    "outage_s",
+    type=click.FloatRange(min=1),
+    default=300,
+    show_default=True,
+    metavar="S",
+    help="Of the fleet: for how long.",
+)
+@click.option(
+    "--skewed",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    metavar="SHARE",
+    help="Of the fleet: devices whose clock is minutes off.",
+)
+@click.pass_context
 def command(
+    ctx: click.Context,
     name: str | None,
     seed: int,
     speed: float,
@@ -83,6 +125,11 @@ def command(
     mended_at_s: float | None,
     start_t: float | None,
     as_list: bool,
+    fleet: int | None,
+    listen: str,
+    outages: float,
+    outage_s: float,
+    skewed: float,
 ) -> None:
     """Write what a sliced-model server would write while something happens to it: steady speech, a voice that drifts
     away, a reconnect, late answers and others (see --list).
@@ -91,12 +138,21 @@ def command(
     With --out, lines are numbered and the file is rotated, as a server would; a FILE that is there is added to. Without,
     they go to standard output.
 
+    With --fleet, metrics are served instead, of as many devices as are asked for: /devices/NAME/metrics has what one sends
+    to its centre, /targets all of them for http_sd_configs, /fleet.yaml the fleet file. Some are away, some have a clock that
+    is off, some are in trouble, and one release is worse than the other.
+
     \b
     Example:
       omniwatch simulate --scenario reconnect-jump --out /run/omniwatch/events.jsonl
       omniwatch simulate --scenario steady | omniwatch exporter -
       omniwatch simulate --scenario overload --speed max --start-time 0 > overload.jsonl
+      omniwatch simulate --fleet 2000 --outages 0.05 --outage 120
     """
+    _refuse_what_does_not_apply(ctx, fleet is not None)
+    if fleet is not None:
+        _serve_fleet(fleet, seed, listen, outages, outage_s, skewed)
+        return
     from omniwatch import simulation
     from omniwatch.simulation.pace import paced
 
@@ -127,6 +183,44 @@ def command(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         raise UserError(f"{error.filename or out or 'standard output'}: {error.strerror}") from error
+
+
+def _refuse_what_does_not_apply(ctx: click.Context, is_fleet: bool) -> None:
+    for param in ctx.command.params:
+        name = param.name or ""
+        given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        if given and name not in EITHER and (name in FLEET_ONLY) is not is_fleet:
+            raise UserError(f"{param.opts[0]}: {'not with' if is_fleet else 'only with'} --fleet")
+
+
+def _serve_fleet(count: int, seed: int, listen: str, outages: float, outage_s: float, skewed: float) -> None:
+    import asyncio
+
+    from omniwatch.link.serve import address
+    from omniwatch.simulation.fleet import Plan
+    from omniwatch.simulation.fleet_server import serve
+
+    plan = Plan(count, seed, outages, outage_s, skewed)
+    answers, next_at = {True: 0, False: 0}, 0.0
+    terminal = sys.stderr.isatty()
+
+    def ready(url: str) -> None:
+        click.echo(f"{count} devices at {url}/targets, seed {seed}", err=True)
+
+    def answered(well: bool) -> None:
+        nonlocal next_at
+        answers[well] += 1
+        if terminal and time.monotonic() >= next_at:
+            next_at = time.monotonic() + PROGRESS_S
+            click.echo(f"\r{answers[True]} answers, {answers[False]} while away\x1b[K", nl=False, err=True)
+
+    try:
+        asyncio.run(serve(plan, address(listen), time.time, ready, answered))
+    except ValueError as error:
+        raise UserError(f"--listen: {error}") from error
+    except OSError as error:
+        raise UserError(f"{listen}: {error.strerror or error}") from error
+    click.echo(f"{answers[True]} answers, {answers[False]} while away", err=True)
 
 
 def _chosen(name: str | None) -> Scenario:

@@ -101,6 +101,11 @@ def make_app(pages: Pages) -> WsgiApp:
     if path in routes or not PATH.fullmatch(path):
         raise ValueError(f'--web.telemetry-path: expected a path of its own such as /metrics, got "{path}"')
     routes[path] = Route(READ, metrics.answer)
+    return routed(routes)
+
+
+def routed(routes: dict[str, Route]) -> WsgiApp:
+    """Return the application that has these pages, by their paths."""
 
     def app(environ: dict[str, Any], start_response: Start) -> Iterable[bytes]:
         return respond(environ, start_response, _answer(routes, environ))

@@ -1,0 +1,140 @@
+"""Service discovery for Prometheus and vmagent: a fleet as a document for `file_sd`, or served for `http_sd`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from omniwatch.fleet.inventory import Inventory, InventoryError, load
+from omniwatch.web import READ, Response, Route, WsgiApp, routed
+
+log = logging.getLogger(__name__)
+
+_Stamp = tuple[int, int, int]
+
+
+def targets(inventory: Inventory) -> list[dict[str, Any]]:
+    """Return a group for each device, in the order of the file: where it is scraped, and its labels."""
+    groups = []
+    for device in inventory.devices:
+        target = device.target
+        labels = device.labels
+        if target.scheme != "http":
+            labels["__scheme__"] = target.scheme
+        if target.path != "/metrics":
+            labels["__metrics_path__"] = target.path
+        groups.append({"targets": [target.address], "labels": labels})
+    return groups
+
+
+def document(inventory: Inventory) -> str:
+    """Write the groups as JSON, a line each, so that a diff shows what changed."""
+    lines = ",\n".join(json.dumps(group, ensure_ascii=False) for group in targets(inventory))
+    return f"[\n{lines}\n]\n" if lines else "[]\n"
+
+
+class Catalogue:
+    """A fleet file as it was when it last held.
+
+    It is looked at whenever it is asked for and read anew when it changed. A file that does not hold, or is gone,
+    changes nothing: Prometheus, which forgets its targets when it restarts, would else lose the fleet to a typing mistake.
+    Raises InventoryError when it is made with a file that does not hold. Called from several threads.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        self._path = path
+        self._now = now
+        self._lock = threading.Lock()
+        self._stamp = _stamp(path)
+        self._inventory = load(path)
+        self._text = document(self._inventory)
+        self._read_t = now()
+        self._error = ""
+
+    def text(self) -> str:
+        """Return the document of the newest state that held."""
+        with self._lock:
+            self._look()
+            return self._text
+
+    def verdict(self) -> tuple[bool, str]:
+        """Return whether the file as it is now is the one in use, and a line that says why not."""
+        with self._lock:
+            self._look()
+            return not self._error, self._error or f"{len(self._inventory.devices)} devices"
+
+    def collect(self) -> Iterator[Metric]:
+        """Return its families, for a registry."""
+        well, _ = self.verdict()
+        yield GaugeMetricFamily(
+            "omniwatch_fleet_devices", "Devices in the fleet file in use.", len(self._inventory.devices)
+        )
+        yield GaugeMetricFamily(
+            "omniwatch_fleet_last_reload_successful",
+            "Whether the fleet file in use is the one on the disk.",
+            float(well),
+        )
+        yield GaugeMetricFamily(
+            "omniwatch_fleet_last_reload_success_timestamp_seconds",
+            "When the fleet file in use was read.",
+            self._read_t,
+        )
+
+    def _look(self) -> None:
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._inventory = load(self._path)
+        except InventoryError as error:
+            self._error = str(error)
+            log.warning(
+                "the fleet file does not hold; the last one stays", extra={"fields": {"error": self._error}}
+            )
+            return
+        self._text, self._read_t, self._error = document(self._inventory), self._now(), ""
+        log.info("fleet file read", extra={"fields": {"devices": len(self._inventory.devices)}})
+
+
+def make_app(catalogue: Catalogue) -> WsgiApp:
+    """Return the web side: `/targets` for http_sd, and what tells how it does."""
+    registry = CollectorRegistry()
+    registry.register(catalogue)
+
+    def verdict(environ: dict[str, Any]) -> Response:
+        well, why = catalogue.verdict()
+        return Response("200 OK" if well else "503 Service Unavailable", f"{why}\n".encode())
+
+    return routed(
+        {
+            "/": Route(
+                READ, lambda environ: Response("200 OK", b"/targets\n/metrics\n/-/healthy\n/-/ready\n")
+            ),
+            "/targets": Route(
+                READ, lambda environ: Response("200 OK", catalogue.text().encode(), "application/json")
+            ),
+            "/metrics": Route(
+                READ, lambda environ: Response("200 OK", generate_latest(registry), CONTENT_TYPE_LATEST)
+            ),
+            "/-/healthy": Route(READ, lambda environ: Response("200 OK", b"healthy\n")),
+            "/-/ready": Route(READ, verdict),
+        }
+    )
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """Return what changes when a file is written or replaced; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
