@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test test-omni test-system bench lint schema picture lock deb clean
+.PHONY: demo test test-omni test-system test-chaos test-fleet bench lint schema picture pictures lock deb clean
 .DEFAULT_GOAL := test
 
 demo: $(READY)  ## the main job on loopback: simulated server, sidecar, Prometheus, Alertmanager, a page
@@ -13,10 +13,11 @@ demo: $(READY)  ## the main job on loopback: simulated server, sidecar, Promethe
 	@$(BIN)/omniwatch demo $(DEMO_ARGS)
 
 test: lint  ## everything but the slow suites, in under ten minutes
-	@deploy/setup.sh prometheus prometheus-alertmanager systemd-journal-remote systemd-container g++
-	$(BIN)/pytest --numprocesses=2 --dist=loadfile
+	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics systemd-journal-remote systemd-container g++
+	$(BIN)/pytest --numprocesses=3 --dist=loadfile
 
 test-omni: $(READY)  ## the tap on a real vLLM-Omni (installs one: 4 GB, minutes)
+	@deploy/setup.sh prometheus prometheus-alertmanager
 	$(BIN)/python tests/omni/installation.py
 	$(BIN)/pytest --timeout=1800 tests/omni
 
@@ -24,8 +25,17 @@ test-system: $(READY)  ## installation under a real systemd, in a container; nee
 	@deploy/setup.sh debootstrap systemd-container
 	$(BIN)/pytest --timeout=1800 tests/system
 
+test-chaos: $(READY)  ## things break, one at a time, and a quiet hour; needs root for a file system that is full
+	@deploy/setup.sh prometheus prometheus-alertmanager
+	$(BIN)/pytest --numprocesses=6 --timeout=700 tests/chaos
+
+test-fleet: $(READY)  ## uplink, centre and scale on a real VictoriaMetrics
+	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics
+	$(BIN)/pytest --numprocesses=4 --dist=loadfile --timeout=900 tests/fleet --ignore=tests/fleet/test_scale.py
+	$(BIN)/pytest --timeout=900 tests/fleet/test_scale.py
+
 bench: $(READY)  ## ratios against peers, on this machine
-	@deploy/setup.sh mtail prometheus
+	@deploy/setup.sh mtail prometheus victoria-metrics
 	@for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
 lint: $(READY)
@@ -52,6 +62,10 @@ $(READY): tests/requirements.txt pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist
+
+pictures: $(READY)  ## docs/dashboards/*.svg
+	@deploy/setup.sh prometheus
+	PYTHONPATH=tests $(BIN)/python tests/dashboard_pictures.py docs/dashboards
 
 picture: $(READY)  ## docs/curves.svg, docs/chunks.svg
 	$(BIN)/omniwatch simulate --scenario overload --speed max --start-time 0 > build-overload.jsonl

@@ -36,8 +36,13 @@ DEVICE = {
     *("ThermalThrottling", "OverCurrentThrottling", "MemoryNearlyGone", "DeviceSignalsLost"),
 }
 """What the sidecar reads of the machine."""
-SIGHT = {"SidecarBlind", "SourceLag", "EventsLost", "EventsInvalid", "SettingsNotReloaded"}
+SIGHT = {"SpoolFull", "SidecarBlind", "SourceLag", "EventsLost", "EventsInvalid", "SettingsNotReloaded"}
 """How well the sidecar sees."""
+FLEET = {
+    *("DeviceSilent", "DeviceClockSkew", "UplinkBacklog"),
+    *("FleetInBreach", "ReleaseRegression", "SiteErrorBudget"),
+}
+"""What the centre of a fleet says, which no device reads."""
 ALONE = {"Watchdog", "SidecarDown", "ModelServerDown"}
 STREAM_PAIRS = {
     ("CodecDrift", "DriftImminent"),
@@ -52,6 +57,7 @@ SILENCES = {
     "ModelServerFailed": SPEECH | SERVER | {"ModelServerDown", "ModelServerCrashLooping"},
     "ModelServerCrashLooping": SPEECH | SERVER | {"ModelServerDown"},
     "SidecarDown": SPEECH | SIGHT | DEVICE,
+    "SpoolFull": SPEECH | {"SidecarBlind", "SourceLag", "EventsLost", "EventsInvalid"},
     "SidecarBlind": SPEECH | {"SourceLag"},
     "ModelServerMute": {
         *("StreamSilent", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "RedLineErosion", "TurnsWithoutSpeech"),
@@ -61,7 +67,7 @@ SILENCES = {
     "TurnsOutOfSync": {"SlowerThanSpeech", "ChatUnderruns", "RealignStorm"},
     "DriftImminent": {"DriftAhead"},
     "StreamSilent": {"TokenRTT"},
-    "TokenRTT": {"RedLineErosion", "ModelServerQueue"},
+    "TokenRTT": {"RedLineBurn", "RedLineErosion", "ModelServerQueue"},
     "RedLineBurn": {"RedLineErosion", "ModelServerQueue"},
     "CPUThrottlingSevere": {"CPUThrottling"},
 }  # fmt: skip

@@ -43,7 +43,12 @@ class StandIn:
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        path = {"dingtalk": "/robot/send?access_token=tok", "feishu": "/hook/tok", "wecom": "/send?key=tok"}
+        path = {
+            "dingtalk": "/robot/send?access_token=tok",
+            "feishu": "/hook/tok",
+            "wecom": "/send?key=tok",
+            "slack": "/services/tok",
+        }
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}{path[kind]}"
         threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
@@ -85,7 +90,12 @@ def wecom(url: urllib.parse.SplitResult, body: dict) -> tuple[int, dict] | None:
     return None
 
 
-CHECKS = {"dingtalk": dingtalk, "feishu": feishu, "wecom": wecom}
+def slack(url: urllib.parse.SplitResult, body: dict) -> tuple[int, dict] | None:
+    """An incoming webhook: what it takes is an attachment."""
+    return None if body["attachments"] else (400, {"error": "no_text"})
+
+
+CHECKS = {"dingtalk": dingtalk, "feishu": feishu, "wecom": wecom, "slack": slack}
 
 
 def webhook(alert: str = "CodecDrift", status: str = "firing", count: int = 1, device: str = "orin") -> bytes:
@@ -96,8 +106,10 @@ def webhook(alert: str = "CodecDrift", status: str = "firing", count: int = 1, d
             "labels": {"alertname": alert, "device": device, "stream": str(number), "severity": "page"},
             "annotations": {
                 "summary": "Voice and picture are out of sync.",
+                "summary_zh": "声音与画面不同步。",
                 "description": f"The voice lags the picture by 300 ms on stream {number} of {device}:9842.",
                 "runbook_url": f"https://wiki.example/{alert}.md",
+                "dashboard_url": f"https://grafana.example/d/omni-streaming?var-stream={number}",
             },
             "startsAt": "2026-11-21T09:00:00.5Z",
             "endsAt": "2026-11-21T09:03:20.5Z" if status == "resolved" else "0001-01-01T00:00:00Z",

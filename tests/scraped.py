@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import json
+import math
+import signal
 import socket
 import threading
+import time
+import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from omniwatch.bundle import dashboard_lint
 from omniwatch.host import Host, discover
 from omniwatch.settings import Settings
+from omniwatch.stack import Stack, get
 from trees import grow
 
 DATA = Path(__file__).parent / "data"
@@ -31,6 +40,7 @@ sys/fs/cgroup/cgroup.controllers: cpu
 proc/meminfo: MemTotal: 62797580 kB\\nMemAvailable: 21000000 kB\\nNvMapMemUsed: 774180 kB
 """
 COUNTED = ("counter", "histogram")
+WINDOW = {"__rate_interval": "20s", "__range": "60s", "__interval": "2s"}
 
 
 @contextmanager
@@ -112,6 +122,21 @@ def systemd(root: Path) -> Iterator[None]:
             thread.join()
 
 
+def scrape_too(stack: Stack, targets: dict[str, str]) -> None:
+    """Have the stack's Prometheus scrape these addresses as well, each as a job of the name it stands under."""
+    path = stack.directory / "bundle/deploy/prometheus/prometheus.yml"
+    config = yaml.safe_load(path.read_text())
+    config["scrape_configs"] += [
+        {
+            "job_name": f"{job}_too",
+            "static_configs": [{"targets": [address], "labels": {"device": "orin", "job": job}}],
+        }
+        for job, address in targets.items()
+    ]
+    path.write_text(yaml.safe_dump(config))
+    stack.prometheus.process.send_signal(signal.SIGHUP)
+
+
 @contextmanager
 def model_server() -> Iterator[str]:
     """Serve a page that a real vLLM-Omni gave, its counters and histograms a tenth larger with every scrape."""
@@ -133,3 +158,16 @@ def model_server() -> Iterator[str]:
 
     with served(page) as address:
         yield address
+
+
+def asked(stack: Stack, target: dict[str, Any]) -> list[list[Any]]:
+    """Return the series of a panel's target as Grafana would ask for them: their values, NaN left out."""
+    query = dashboard_lint.filled(target["expr"], WINDOW)
+    if target["instant"]:
+        return [[series["value"][1]] for series in stack.query(query)]
+    now = time.time()
+    arguments = {"query": query, "start": now - 60, "end": now, "step": 2}
+    address = f"{stack.prometheus.url}/api/v1/query_range?{urllib.parse.urlencode(arguments)}"
+    found = json.loads(get(address))["data"]["result"]
+    values = [[v for _, v in series["values"] if not math.isnan(float(v))] for series in found]
+    return [series for series in values if series]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from bundles import FINE, data_folders, rendered, replaced
-from omniwatch.bundle import check
+from omniwatch.bundle import check, pairing
 from omniwatch.bundle.check import Status
 from omniwatch.cli import main
 
@@ -36,6 +36,14 @@ def run(*arguments: str | Path, exit_code: int = 0):
     return result
 
 
+def lean(directory: Path) -> Path:
+    """A bundle whose unit tests are those of the streaming rules alone: all of them take promtool its time."""
+    for path in rendered(directory).glob("alerts/*.test.yaml"):
+        if path.name != Path(TESTS).name:
+            path.unlink()
+    return directory
+
+
 @pytest.fixture(scope="module")
 def shipped() -> str:
     """What is said of what is shipped; promtool takes its time over it."""
@@ -49,7 +57,14 @@ def test_what_is_shipped_passes_every_check_a_line_each(shipped):
         ("promtool check rules", RULES),
         ("promtool test rules", TESTS),
         ("promtool check config", PROMETHEUS),
+        ("promtool check config", "deploy/fleet/centre-prometheus.yml"),
+        ("promtool check config", "deploy/fleet/uplink-prometheus.yml"),
+        ("promtool check rules", "deploy/fleet/centre-pages.rules.yaml"),
         ("amtool check-config", ALERTMANAGER),
+        ("amtool check-config", "deploy/fleet/centre-alertmanager.yml"),
+        ("vmagent", "deploy/fleet/uplink.yml"),
+        ("vmalert", "alerts/fleet.rules.yaml"),
+        ("vmalert", "deploy/fleet/centre-pages.rules.yaml"),
         ("alert", "CodecDrift"),
         ("runbook", "TurnsOutOfSync.md"),
     ):
@@ -94,9 +109,12 @@ def test_tools_that_are_absent_are_said_and_are_no_failure(tmp_path, monkeypatch
         ("amtool", "check-config", ALERTMANAGER),
     ):
         assert f"SKIPPED: {tool} {check_of}: {subject}: {tool} is not installed" in skipped
-    tools = ("SUCCESS: promtool ", "SUCCESS: amtool ")
+    for tool, subject in (("vmagent", "deploy/fleet/uplink.yml"), ("vmalert", "alerts/fleet.rules.yaml")):
+        assert f"SKIPPED: {tool}: {subject}: {tool} is not installed" in skipped
+    tools = ("SUCCESS: promtool ", "SUCCESS: amtool ", "SUCCESS: vmagent", "SUCCESS: vmalert")
     assert len(skipped) == sum(line.startswith(tools) for line in shipped.splitlines())
-    assert all(line.startswith(("SKIPPED: promtool ", "SKIPPED: amtool ")) for line in skipped)
+    names = ("SKIPPED: promtool ", "SKIPPED: amtool ", "SKIPPED: vmagent: ", "SKIPPED: vmalert: ")
+    assert all(line.startswith(names) for line in skipped)
 
 
 def test_a_tool_that_cannot_run_is_a_failure(tmp_path):
@@ -118,7 +136,7 @@ def test_a_tool_that_cannot_run_is_a_failure(tmp_path):
     ],
 )  # fmt: skip
 def test_what_the_tools_find_is_a_failure_in_their_own_words(tmp_path, name, old, new, found, words):
-    replaced(rendered(tmp_path) / name, old, new)
+    replaced(lean(tmp_path) / name, old, new)
     output = run(tmp_path, exit_code=1).output
     line, *detail = output[output.index(found.format(name)) :].splitlines()
     assert line == found.format(name)
@@ -127,14 +145,14 @@ def test_what_the_tools_find_is_a_failure_in_their_own_words(tmp_path, name, old
 
 
 def test_what_promtool_calls_lint_is_lint(tmp_path):
-    rules = rendered(tmp_path) / RULES
+    rules = lean(tmp_path) / RULES
     text = rules.read_text()
     rules.write_text(
         text + text[text.index("      - alert: CodecDrift") : text.index("      - alert: TokenRTT")]
     )
     result = run(tmp_path, exit_code=1)
     assert f"LINT: promtool check rules: {RULES}: exit code 3" in result.output
-    only = [r for r in check.check(tmp_path) if r.check == "promtool check rules"]
+    only = [r for r in check.check(tmp_path, unit_tests=False) if r.check == "promtool check rules"]
     assert check.exit_code(only) == 3
 
 
@@ -176,6 +194,7 @@ NEW_ALERT = """
           summary: A listener hears nothing.
           description: Stream {{ $labels.stream }} has been silent for {{ $value }} s.
           runbook_url: https://wiki.example/runbooks/VoiceMissing.md
+          dashboard_url: https://wiki.example/d/omni-streaming?var-stream={{ $labels.stream }}&viewPanel=11
 """
 NEW_TESTS = """
 rule_files: [streaming.rules.yaml]
@@ -193,8 +212,9 @@ tests:
               summary: A listener hears nothing.
               description: Stream 0 has been silent for 6 s.
               runbook_url: https://wiki.example/runbooks/VoiceMissing.md
+              dashboard_url: https://wiki.example/d/omni-streaming?var-stream=0&viewPanel=11
 """
-PAGE = "\n".join(["# VoiceMissing", *(f"\n## {section}\n\nWords." for section in check.SECTIONS)])
+PAGE = "\n".join(["# VoiceMissing", *(f"\n## {section}\n\nWords." for section in pairing.SECTIONS)])
 
 
 @pytest.fixture
@@ -225,6 +245,14 @@ def test_a_new_alert_with_all_its_pieces_passes(tmp_path, extended):
          "FAILED: alert: VoiceMissing: no annotation description"),
         (f"{RULES}.j2", "runbook_url: https://wiki.example/runbooks/VoiceMissing.md", "",
          "FAILED: alert: VoiceMissing: no annotation runbook_url"),
+        (f"{RULES}.j2", "dashboard_url:", "dashboard:",
+         "FAILED: alert: VoiceMissing: no annotation dashboard_url: no panel of a dashboard has it among its `alerts`"),
+        (f"{RULES}.j2", "&viewPanel=11", "&viewPanel=99",
+         "FAILED: alert: VoiceMissing: dashboard_url: no panel 99 on dashboard omni-streaming"),
+        (f"{RULES}.j2", "&viewPanel=11", "",
+         "FAILED: alert: VoiceMissing: dashboard_url: names no panel (viewPanel=)"),
+        (f"{RULES}.j2", "/d/omni-streaming", "/d/omni-voices",
+         "FAILED: alert: VoiceMissing: dashboard_url: no dashboard omni-voices"),
         (f"{RULES}.j2", "runbooks/VoiceMissing.md", "runbooks/Silence.md",
          "FAILED: alert: VoiceMissing: runbook_url ends in Silence.md, not in VoiceMissing.md"),
         ("alerts/silent.test.yaml.j2", NEW_TESTS, "rule_files: []\ntests: []\n",

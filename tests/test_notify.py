@@ -31,10 +31,11 @@ def test_a_firing_message_in_english_has_local_time_and_links():
     told = composed(webhook(count=2))
     assert told.title == "[FIRING] CodecDrift on orin"
     assert told.text.split("\n\n") == [
+        "**Voice and picture are out of sync.**",
         "FIRING: The voice lags the picture by 300 ms on stream 0 of orin:9842.",
-        "since 11-21 17:00:00 CST",
+        "since 11-21 17:00:00 CST | [Dashboard](https://grafana.example/d/omni-streaming?var-stream=0)",
         "FIRING: The voice lags the picture by 300 ms on stream 1 of orin:9842.",
-        "since 11-21 17:00:00 CST",
+        "since 11-21 17:00:00 CST | [Dashboard](https://grafana.example/d/omni-streaming?var-stream=1)",
         "[Runbook](https://wiki.example/CodecDrift.md)",
     ]
     assert told.firing
@@ -45,6 +46,7 @@ def test_a_resolved_message_in_chinese_says_how_long_it_lasted():
     assert told.title == "[恢复] CodecDrift · orin"
     assert "开始于 11-21 17:00:00 CST, 持续 3 分 20 秒" in told.text
     assert "[处理手册](https://wiki.example/CodecDrift.md)" in told.text
+    assert told.text.startswith("**声音与画面不同步。**\n\n恢复: ")
     assert not told.firing
 
 
@@ -53,6 +55,13 @@ def test_a_resolved_message_in_chinese_says_how_long_it_lasted():
 )  # fmt: skip
 def test_durations_have_their_two_largest_parts(seconds, text):
     assert messages.duration(seconds, messages.WORDS["en"]) == text
+
+
+def test_an_alert_without_summary_and_links_is_told_all_the_same():
+    bare = json.loads(webhook())
+    bare["alerts"][0]["annotations"] = {"description": "Something is wrong."}
+    told = composed(json.dumps(bare).encode(), "zh")
+    assert told.text == "告警: Something is wrong.\n\n开始于 11-21 17:00:00 CST"
 
 
 def test_both_languages_have_the_same_words():

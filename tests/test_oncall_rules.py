@@ -39,7 +39,7 @@ COMPARED = re.compile(r"(>=|>|<) (\d+(?:\.\d+)?)(?=\s|$)")
 @pytest.mark.parametrize("settings", EVERY_SETTINGS.values(), ids=EVERY_SETTINGS)
 def test_promtool_finds_nothing_and_every_unit_test_passes(tmp_path: Path, settings: Settings) -> None:
     rendered(tmp_path, settings)
-    for subject in (*SUBJECTS, "fleet"):
+    for subject in SUBJECTS:
         rules = f"alerts/{subject}.rules.yaml"
         for arguments in (
             ("check", "rules", "--lint=all", "--lint-fatal", rules),

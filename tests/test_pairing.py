@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
 
-from bundles import promtool, rendered
+from bundles import changed_settings, data_folders, promtool, rendered, replaced
 from omniwatch import metrics
-from omniwatch.bundle import check, data
+from omniwatch.bundle import check, dashboard_lint, data, pairing, render
 from omniwatch.cli import main
 from omniwatch.settings import Settings
 
@@ -74,6 +76,68 @@ def test_every_alert_fires_in_one_unit_test_and_is_silent_in_another(bundle):
     assert {case["alertname"] for case in cases if not case["exp_alerts"]} == set(alerts(bundle)) - heartbeats
 
 
+def test_every_alert_leads_to_its_page_and_to_a_panel_that_leads_back(bundle):
+    models = {path.stem: json.loads(path.read_text()) for path in bundle.glob("dashboards/*.json")}
+    for rule in (rule for rule in rules(bundle) if "alert" in rule):
+        found = re.search(r"/d/omni-([a-z-]+)\?.*&viewPanel=(\d+)$", rule["annotations"]["dashboard_url"])
+        panels = {panel["id"]: panel for panel in dashboard_lint.panels(models[found[1]])}
+        page = rule["annotations"]["runbook_url"]
+        assert page in [link["url"] for link in panels[int(found[2])]["links"]]
+        assert (data.root() / "runbooks" / page.rpartition("/")[2]).is_file()
+
+
+def test_a_shipped_alert_that_no_panel_shows_any_more_is_found(tmp_path):
+    root = data_folders(tmp_path / "data")
+    replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent]", "runbooks: [StreamSilent]")
+    results = check.check(rendered(tmp_path / "out", root=root), lambda tool: None)
+    assert [str(result) for result in results if result.status is check.Status.FAILED] == [
+        "FAILED: alert: StreamSilent: no annotation dashboard_url: "
+        "no panel of a dashboard has it among its `alerts`"
+    ]
+
+
+def test_an_alert_has_one_panel(tmp_path):
+    root = data_folders(tmp_path / "data")
+    replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent]", "alerts: [CodecDrift]")
+    message = r"^dashboards/streaming.yaml.j2: panel 11: CodecDrift has its panel: 1 of omni-streaming$"
+    with pytest.raises(render.RenderError, match=message):
+        rendered(tmp_path / "out", root=root)
+
+
+def test_every_alert_says_in_chinese_what_it_is(bundle):
+    said = {rule["alert"]: rule["annotations"]["summary_zh"] for rule in rules(bundle) if "alert" in rule}
+    assert len(set(said.values())) == len(said)
+    for text in said.values():
+        assert re.fullmatch(r"[^a-z]*[\u4e00-\u9fff].*。", text)
+    catalogue = (data.root() / "alerts/zh.jinja").read_text()
+    assert set(re.findall(r'^  "(\w+)":', catalogue, flags=re.MULTILINE)) == set(said)
+
+
+WEIRD = """
+rule_files: [streaming.rules.yaml]
+evaluation_interval: 5s
+tests:
+  - interval: 5s
+    input_series: [{series: 'omni_codec_drift_ms{device="a b&c",stream="0"}', values: "99x100000"}]
+    alert_rule_test: [{eval_time: 100000s, alertname: CodecDrift, exp_alerts: [{exp_labels: {}}]}]
+"""
+
+
+def test_a_dashboards_address_has_the_device_the_stream_and_half_an_hour_before(tmp_path):
+    rendered(tmp_path, changed_settings("grafana", url="https://grafana.example/sub/"))
+    (tmp_path / "alerts/weird.test.yaml").write_text(WEIRD)
+    said = promtool("test", "rules", "alerts/weird.test.yaml", cwd=tmp_path)
+    address = urlsplit(re.search(r'dashboard_url="([^"]+)"', said.stdout + said.stderr)[1])
+    assert address[:3] == ("https", "grafana.example", "/sub/d/omni-streaming")
+    assert parse_qs(address.query, strict_parsing=True) == {
+        "from": ["98200000"],
+        "to": ["100600000"],
+        "var-device": ["a b&c"],
+        "var-stream": ["0"],
+        "viewPanel": ["1"],
+    }
+
+
 def test_every_rules_file_has_its_unit_tests_beside_it():
     names = [path.name for path in (data.root() / "alerts").glob("*.j2")]
     rules = {name.removesuffix(".rules.yaml.j2") for name in names if name.endswith(".rules.yaml.j2")}
@@ -85,7 +149,7 @@ def test_every_rules_file_has_its_unit_tests_beside_it():
 def test_a_page_has_its_title_and_its_sections_in_order(page):
     text = page.read_text()
     assert text.startswith(f"# {page.stem}\n")
-    assert tuple(re.findall(r"^## (.+)$", text, flags=re.MULTILINE)) == check.SECTIONS
+    assert tuple(re.findall(r"^## (.+)$", text, flags=re.MULTILINE)) == pairing.SECTIONS
 
 
 @each_page

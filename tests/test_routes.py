@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bundles import rendered
-from inhibition import ALONE, DEVICE, SERVER, SIGHT, SILENCES, SPEECH, STREAM_PAIRS
+from inhibition import ALONE, DEVICE, FLEET, SERVER, SIGHT, SILENCES, SPEECH, STREAM_PAIRS
 from omniwatch.settings import Settings, parse
 
 CONFIG = "deploy/alertmanager/alertmanager.yml"
@@ -79,7 +79,7 @@ def test_a_watchdog_calls_every_minute(bundle):
 
 
 def test_every_alert_is_in_the_scheme_of_silences_and_the_scheme_knows_no_other(bundle):
-    known = SPEECH | SERVER | DEVICE | SIGHT | ALONE
+    known = SPEECH | SERVER | DEVICE | SIGHT | FLEET | ALONE
     assert known == set(alerts(bundle))
     assert set(SILENCES) | {name for names in SILENCES.values() for name in names} <= known
 

@@ -16,9 +16,10 @@ from omniwatch import settings
 from omniwatch.bundle import profiles, render
 from omniwatch.cli.check import command as check_command
 from omniwatch.settings import Settings
+from omniwatch.web.server import MAX_CONNECTIONS
 
 DATA = Path(__file__).parent / "data" / "units"
-SERVER, SIDECAR = "qwen3-omni.service", "omniwatch.service"
+SERVER, SIDECAR, BRIDGE = "qwen3-omni.service", "omniwatch.service", "omniwatch-notify.service"
 
 
 def rendered(profile: str, **server: float) -> dict[str, str]:
@@ -31,7 +32,7 @@ def system(tmp_path: Path, profile: str) -> Path:
     units = tmp_path / "etc/systemd/system"
     units.mkdir(parents=True)
     files = rendered(profile)
-    for name in (SERVER, SIDECAR):
+    for name in (SERVER, SIDECAR, BRIDGE):
         (units / name).write_text(files[name], encoding="utf-8")
     (units / "docker.service").write_text("[Service]\nExecStart=/usr/bin/docker\n", encoding="utf-8")
     shipped = tmp_path / "usr/lib/systemd/system"
@@ -100,7 +101,10 @@ def test_systemd_reads_the_published_quota(tmp_path: Path) -> None:
 def test_systemd_finds_nothing_wrong(tmp_path: Path, profile: str) -> None:
     root = system(tmp_path, profile)
     verified = analyze(
-        "verify", "--man=no", f"--root={root}", *(f"/etc/systemd/system/{n}" for n in (SERVER, SIDECAR))
+        "verify",
+        "--man=no",
+        f"--root={root}",
+        *(f"/etc/systemd/system/{n}" for n in (SERVER, SIDECAR, BRIDGE)),
     )
     assert (verified.stderr, verified.returncode) == ("", 0)
 
@@ -112,6 +116,17 @@ def test_the_sidecars_exposure_is_at_most_1_5(tmp_path: Path, sources: list[str]
     (root / "etc/systemd/system" / SIDECAR).write_text(text, encoding="utf-8")
     judged = analyze("security", "--no-pager", "--offline=yes", "--threshold=15", f"--root={root}", SIDECAR)
     assert judged.returncode == 0, judged.stdout[-3000:] + judged.stderr
+
+
+def test_the_bridges_exposure_is_at_most_1_5(tmp_path: Path) -> None:
+    root = system(tmp_path, "orin")
+    judged = analyze("security", "--no-pager", "--offline=yes", "--threshold=15", f"--root={root}", BRIDGE)
+    assert judged.returncode == 0, judged.stdout[-3000:] + judged.stderr
+
+
+def test_the_sidecar_may_have_a_thread_for_each_connection() -> None:
+    (tasks,) = [line for line in directives(rendered("orin")[SIDECAR]) if line.startswith("TasksMax=")]
+    assert int(tasks.partition("=")[2]) >= MAX_CONNECTIONS + 32
 
 
 def test_the_sidecar_may_do_what_it_has_to() -> None:

@@ -16,11 +16,11 @@ def _per_source(read: Callable[[Intake, View], float]) -> Callable[[View], Itera
 
 
 def _per_file_source(name: str) -> Callable[[View], Iterator[Row]]:
-    """Return rows of an attribute that only sources of files have."""
+    """Return rows of an attribute that only sources of files have, and that may be None."""
     return lambda view: (
-        ((intake.name,), getattr(intake.source, name))
+        ((intake.name,), value)
         for intake in view.intakes
-        if hasattr(intake.source, name)
+        if (value := getattr(intake.source, name, None)) is not None
     )
 
 
@@ -60,6 +60,13 @@ OWN_FAMILIES: tuple[Family, ...] = (
         "What the last look left unread in the source's files.",
         ("source",),
         _per_file_source("bytes_behind"),
+    ),
+    Family(
+        "gauge",
+        "omniwatch_source_free_bytes",
+        "Room left on the file system that the source's file is written to.",
+        ("source",),
+        _per_file_source("free_bytes"),
     ),
     Family(
         "counter",

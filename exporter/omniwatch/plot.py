@@ -63,17 +63,26 @@ def write(replay: Replay, path: Path, title: str) -> None:
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    kind = path.suffix[1:].lower()
-    picture = io.BytesIO()
     with style.context(STYLE, after_reset=True):
         figure = Figure(figsize=(9.6, 5.4), layout="constrained")
         draw(replay, figure, title)
-        figure.savefig(
-            picture, format=kind, dpi=160, metadata={"Date" if kind == "svg" else "Software": None}
-        )
+        picture = encoded(figure, path)
+    put(picture, path)
+
+
+def encoded(figure: Figure, path: Path) -> bytes:
+    """Return a figure as the kind of file that `path` names, without a date in it."""
+    kind = path.suffix[1:].lower()
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, dpi=160, metadata={"Date" if kind == "svg" else "Software": None})
+    return picture.getvalue()
+
+
+def put(picture: bytes, path: Path) -> None:
+    """Write a picture whole or not at all. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(picture.getvalue())
+        beside.write_bytes(picture)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

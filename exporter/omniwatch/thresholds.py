@@ -23,8 +23,11 @@ class Early(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eta_page_s: Positive = 120
     eta_page_for_s: Hold = 15
     """At its present slope the drift reaches the page threshold within this time."""
+    eta_page_share: Share = 0.5
+    """Said only once the drift has come so far on its way to the page threshold."""
     eta_ticket_s: Positive = 600
     eta_ticket_for_s: Hold = 60
+    eta_ticket_share: Share = 0.35
     lead_ms: Positive = 45
     lead_for_s: Hold = 15
     """A voice that leads: people notice from here on (ITU-R BT.1359, EBU R37); a voice that lags, from 125 ms."""
@@ -41,7 +44,7 @@ class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     in_time_share: Share = 0.95
     """This share of answers should come within `alerts.red_line_ms`."""
-    answers_min: Count = 10
+    answers_min: Count = 30
     """Of fewer answers in the long window nothing is concluded."""
     page_burn: Positive = 14.4
     page_window_s: Seconds = 3600
@@ -83,6 +86,8 @@ class SidecarAlerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     down_for_s: Hold = 15
     lag_s: Positive = 10
     lag_for_s: Hold = 15
+    free_kib: Positive = 256
+    """Less room than this where the events are written: the server's next event may find none."""
     lost: Count = 1
     lost_window_s: Seconds = 300
     """Events that were numbered by their writer and never came."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -20,7 +19,7 @@ from omniwatch.bundle import dashboard_lint, render
 from omniwatch.settings import Settings
 from omniwatch.spool import Spool
 from omniwatch.stack import Stack, get
-from scraped import model_server, orin
+from scraped import asked, model_server, orin, scrape_too
 from waiting import wait_until
 
 DASHBOARDS = {
@@ -31,17 +30,20 @@ DASHBOARDS = {
 SILENT = {
     "model-server: panel 5 A": "a reason of failure has a series from its first request on",
     "model-server: panel 6 A": "so has a reason for no audio",
+    "fleet: panel 11 A": "no agent with a queue runs here",
 }
 """Queries that must be empty in this run, and why."""
-WINDOW = {"__rate_interval": "20s", "__range": "60s", "__interval": "2s"}
+OFTEN = msgspec.structs.replace(
+    Settings(), fleet=msgspec.structs.replace(Settings().fleet, evaluation_s=2, rule_delay_s=1)
+)
+"""A centre that looks at its fleet every other second."""
 CREEP_S, FRAME_S = 60.0, 0.08
 
 
-def creeping(path: Path) -> None:
+def creeping(path: Path, stream: str = "creeping") -> None:
     """Write a minute of a stream whose voice falls behind, with a resume, losses, damage and short turns in it."""
     spool = Spool(path)
     start = time.time() - CREEP_S
-    stream = "creeping"
     spool.write(ev.StreamStart(t=start, stream=stream))
     for number in range(int(CREEP_S / FRAME_S)):
         t, turn = start + number * FRAME_S, number // 100 + 1
@@ -84,44 +86,41 @@ def creeping(path: Path) -> None:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     directory = tmp_path_factory.mktemp("dashboards")
     with ExitStack() as parts:
-        stack = parts.enter_context(Stack(directory / "stack", say=lambda line: None))
+        stack = parts.enter_context(Stack(directory / "stack", OFTEN, say=lambda line: None))
         device = parts.enter_context(orin(directory / "orin"))
         server = parts.enter_context(model_server())
         scrape_too(stack, {"omniwatch": device, "model_server": server})
         wait_until(lambda: len(stack.query("up == 1")) == 3, what="three targets that are up")
+        its_own_centre(stack)
         stack.simulate("--scenario", "reconnect-jump", "--fault-at", "5", "--mend-at", "60")
         creeping(stack.events)
+        wait_until(lambda: stack.query('uplink:answers_total{site="home"} > 0'), what="answers at the centre")
+        creeping(stack.events, "again")
         for alert in ("CorruptFrames", "CodecDrift"):
             firing = f'ALERTS{{alertstate="firing",alertname="{alert}"}}'
             wait_until(lambda query=firing: stack.query(query), timeout=60, what=alert)
+        wait_until(lambda: stack.query("device:in_breach:bool == 1"), timeout=30, what="the centre's records")
         yield stack
 
 
-def scrape_too(stack: Stack, targets: dict[str, str]) -> None:
+def its_own_centre(stack: Stack) -> None:
+    """Let what the device would send up come back with the labels that it has at a centre, and the centre's rules see it."""
     path = stack.directory / "bundle/deploy/prometheus/prometheus.yml"
     config = yaml.safe_load(path.read_text())
-    config["scrape_configs"] += [
+    config["rule_files"].append("../../alerts/fleet.rules.yaml")
+    labels = {"site": "home", "model": "omni", "release": "1"}
+    target = {"targets": [stack.prometheus.url.removeprefix("http://")], "labels": labels}
+    config["scrape_configs"].append(
         {
-            "job_name": f"{job}_too",
-            "static_configs": [{"targets": [address], "labels": {"device": "orin", "job": job}}],
+            "job_name": "centre",
+            "honor_labels": True,
+            "metrics_path": "/federate",
+            "params": {"match[]": ['{__name__=~"uplink:.+"}']},
+            "static_configs": [target],
         }
-        for job, address in targets.items()
-    ]
+    )
     path.write_text(yaml.safe_dump(config))
     stack.prometheus.process.send_signal(signal.SIGHUP)
-
-
-def asked(stack: Stack, target: dict[str, Any]) -> list[list[Any]]:
-    """Return the series of a target as Grafana would ask for them: their values, NaN left out."""
-    query = dashboard_lint.filled(target["expr"], WINDOW)
-    if target["instant"]:
-        return [[series["value"][1]] for series in stack.query(query)]
-    now = time.time()
-    arguments = {"query": query, "start": now - 60, "end": now, "step": 2}
-    address = f"{stack.prometheus.url}/api/v1/query_range?{urllib.parse.urlencode(arguments)}"
-    found = json.loads(get(address))["data"]["result"]
-    values = [[v for _, v in series["values"] if not math.isnan(float(v))] for series in found]
-    return [series for series in values if series]
 
 
 @pytest.mark.timeout(150)

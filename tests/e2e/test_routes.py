@@ -107,6 +107,32 @@ def test_each_alert_silences_what_it_explains_on_its_own_device_and_nothing_else
     assert len(found) == len(expected)
 
 
+def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
+    slack = StandIn("slack")
+    (tmp_path / "slack").write_text(slack.url)
+    page = f"{{page_webhook_url: '', ticket_webhook_url: '', page: {{slack_api_url_file: {tmp_path}/slack}}}}"
+    alertmanager = Alertmanager(tmp_path, f"receivers: {page}")
+    try:
+        alert = fired("CodecDrift", "page", device="orin", stream="0")
+        alert["annotations"] |= {
+            "summary_zh": "声音与画面不同步。",
+            "dashboard_url": "https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1",
+            "runbook_url": "https://wiki.example/CodecDrift.md",
+        }
+        alertmanager.post([alert])
+        (told,) = wait_until(lambda: slack.taken)
+    finally:
+        alertmanager.stop()
+        slack.close()
+    (attachment,) = told["attachments"]
+    assert attachment["title"] == "[FIRING] CodecDrift on orin"
+    assert attachment["title_link"] == "https://wiki.example/CodecDrift.md"
+    assert attachment["text"].strip() == (
+        "firing: CodecDrift fires. 声音与画面不同步。 "
+        "<https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1|Dashboard>"
+    )
+
+
 def test_a_page_and_its_end_reach_a_robot_through_the_bridge(tmp_path):
     robot = StandIn("dingtalk")
     (tmp_path / "url").write_text(robot.url)

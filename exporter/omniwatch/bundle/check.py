@@ -6,26 +6,24 @@ import enum
 import fnmatch
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
-from omniwatch.bundle import dashboard_lint
+from omniwatch.bundle import dashboard_lint, pairing
+from omniwatch.bundle.pairing import RulesFile, TestFile
 from omniwatch.bundle.render import Files, write
 
 TOOL_TIMEOUT_S = 120.0
-SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "How to know it is mended")
-"""What a runbook page holds, in this order, each with text."""
-HEARTBEAT = "none"
-"""The severity of an alert that always fires, to show that alerting works: it cannot be silent."""
+CENTRES = ("fleet.rules", "centre-pages.rules")
+"""Rules that vmalert reads, too."""
 Find = Callable[[str], str | None]
 """Where a tool is installed: shutil.which, or a test's own."""
 
@@ -53,49 +51,6 @@ class Result(msgspec.Struct, frozen=True):
         return "\n".join([line, *(f"  {text}" for text in rest)])
 
 
-class Rule(msgspec.Struct):
-    """An alert of a rules file; a recording rule has no `alert`."""
-
-    alert: str = ""
-    labels: dict[str, Any] = {}
-    annotations: dict[str, Any] = {}
-
-
-class Group(msgspec.Struct):
-    """Rules evaluated together."""
-
-    name: str
-    interval: str = ""
-    rules: list[Rule] = []
-
-
-class RulesFile(msgspec.Struct):
-    """As much of Prometheus' rules file as is looked at here."""
-
-    groups: list[Group]
-
-
-class Case(msgspec.Struct):
-    """One expectation: which alerts of a name fire at a time."""
-
-    alertname: str
-    exp_alerts: list[Any] | None = None
-
-
-class Test(msgspec.Struct):
-    """One series of samples and what is expected of it."""
-
-    alert_rule_test: list[Case] = []
-
-
-class TestFile(msgspec.Struct):
-    """As much of promtool's unit test file as is looked at here."""
-
-    rule_files: list[str]
-    tests: list[Test]
-    evaluation_interval: str = ""
-
-
 def check(directory: Path, find: Find = shutil.which, *, unit_tests: bool = True) -> list[Result]:
     """Check what `omniwatch render --out` wrote to `directory`. What is wrong is in the results; raises OSError.
 
@@ -105,6 +60,7 @@ def check(directory: Path, find: Find = shutil.which, *, unit_tests: bool = True
     rules = sorted(directory.glob("alerts/**/*.rules.yaml"))
     tests = sorted(directory.glob("alerts/**/*.test.yaml"))
     configs = sorted(directory.glob("deploy/**/*.y*ml"))
+    more_rules = [path for path in configs if path.name.endswith(".rules.yaml")]
     if not rules:
         return [Result(Status.FAILED, "rules", str(directory), "no alerts/*.rules.yaml here")]
     results: list[Result] = []
@@ -121,7 +77,7 @@ def check(directory: Path, find: Find = shutil.which, *, unit_tests: bool = True
         return results
     return [
         *results,
-        *_tools(directory, rules, tests if unit_tests else [], configs, find),
+        *_tools(directory, [*rules, *more_rules], tests if unit_tests else [], configs, find),
         *_pairs([parsed[path] for path in rules], [parsed[path] for path in tests], directory / "runbooks"),
         *_intervals({path: parsed[path] for path in rules}, {path: parsed[path] for path in tests}),
         *_dashboards(directory, [parsed[path] for path in rules], find),
@@ -154,22 +110,35 @@ def _read(path: Path) -> Any:
 def _tools(
     directory: Path, rules: list[Path], tests: list[Path], configs: list[Path], find: Find
 ) -> Iterator[Result]:
+    def named(*names: str) -> list[Path]:
+        return [path for path in configs if path.stem in names]
+
+    allowed = "-remoteWrite.relabelConfig=deploy/fleet/uplink-relabel.yml"
+    vmagent = ["-dryRun", "-remoteWrite.url=http://127.0.0.1", allowed, "-promscrape.config={}"]
     commands = [
-        (["promtool", "check", "rules", "--lint=all", "--lint-fatal"], rules),
-        (["promtool", "test", "rules"], tests),
-        (["promtool", "check", "config"], [path for path in configs if path.stem == "prometheus"]),
-        (["amtool", "check-config"], [path for path in configs if path.stem == "alertmanager"]),
+        ("promtool check rules", ["--lint=all", "--lint-fatal", "{}"], rules),
+        ("promtool test rules", ["{}"], tests),
+        ("promtool check config", ["{}"], named("prometheus", "centre-prometheus")),
+        ("promtool check config", ["--agent", "{}"], named("uplink-prometheus")),
+        ("amtool check-config", ["{}"], named("alertmanager", "centre-alertmanager")),
+        ("vmagent", vmagent, named("uplink")),
+        ("vmalert", ["-dryRun", "-rule={}"], [path for path in rules if path.stem in CENTRES]),
     ]
-    for command, paths in commands:
-        title = " ".join(word for word in command if not word.startswith("-"))
-        for path in paths:
-            name = str(path.relative_to(directory))
-            tool = find(command[0])
-            if tool is None:
-                yield Result(Status.ABSENT, title, name, f"{command[0]} is not installed")
-            else:
-                status, words = _run([tool, *command[1:], name], directory)
-                yield Result(status, title, name, words)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(
+            lambda one: _tool(directory, find, *one),
+            [(program, options, path) for program, options, paths in commands for path in paths],
+        )
+
+
+def _tool(directory: Path, find: Find, program: str, options: list[str], path: Path) -> Result:
+    name, words = str(path.relative_to(directory)), program.split()
+    tool = find(words[0])
+    if tool is None:
+        return Result(Status.ABSENT, program, name, f"{words[0]} is not installed")
+    arguments = [option.format(name) for option in options]
+    status, said = _run([tool, *words[1:], *arguments], directory)
+    return Result(status, program, name, said)
 
 
 def _run(command: list[str], directory: Path) -> tuple[Status, str]:
@@ -189,60 +158,16 @@ def _run(command: list[str], directory: Path) -> tuple[Status, str]:
 
 
 def _pairs(rules: list[RulesFile], tests: list[TestFile], runbooks: Path) -> Iterator[Result]:
-    """Hold every alert against its annotations, its tests and its runbook page, and every page against the alerts."""
-    alerts = [rule for file in rules for group in file.groups for rule in group.rules if rule.alert]
-    cases = [case for file in tests for test in file.tests for case in test.alert_rule_test]
-    pages = {page.stem: page for page in sorted(runbooks.glob("*.md"))}
-    for rule in alerts:
-        expected = {bool(case.exp_alerts) for case in cases if case.alertname == rule.alert}
-        wrong = list(_annotations(rule))
-        if True not in expected:
-            wrong.append("no unit test in which it fires")
-        if False not in expected and rule.labels.get("severity") != HEARTBEAT:
-            wrong.append("no unit test in which it is silent")
-        if rule.alert not in pages:
-            wrong.append(f"no runbook page runbooks/{rule.alert}.md")
-        yield from _verdict("alert", rule.alert, wrong, list(_style(rule)))
-    named = {rule.alert for rule in alerts}
-    for name, page in pages.items():
-        style = [] if name in named else ["no alert has this name"]
-        style += [f'nothing under "{section}"' for section in _missing_sections(page)]
-        yield from _verdict("runbook", page.name, [], style)
+    for alert, wrong, style in pairing.of_alerts(rules, tests, runbooks):
+        yield from _verdict("alert", alert, wrong, style)
+    for page, style in pairing.of_pages(rules, runbooks):
+        yield from _verdict("runbook", page, [], style)
 
 
 def _verdict(check: str, subject: str, wrong: list[str], style: list[str]) -> list[Result]:
     """Return a line for each problem, or the one that says that there is none."""
     found = [(Status.FAILED, problem) for problem in wrong] + [(Status.LINT, problem) for problem in style]
     return [Result(status, check, subject, problem) for status, problem in found or [(Status.OK, "")]]
-
-
-def _annotations(rule: Rule) -> Iterator[str]:
-    if not rule.labels.get("severity"):
-        yield "no label severity"
-    for name in ("summary", "description", "runbook_url"):
-        if not str(rule.annotations.get(name) or "").strip():
-            yield f"no annotation {name}"
-    page = urlsplit(str(rule.annotations.get("runbook_url") or "")).path.rpartition("/")[2]
-    if page and page != f"{rule.alert}.md":
-        yield f"runbook_url ends in {page}, not in {rule.alert}.md"
-
-
-def _style(rule: Rule) -> Iterator[str]:
-    summary, description = (str(rule.annotations.get(name) or "") for name in ("summary", "description"))
-    if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", rule.alert):
-        yield "the name is not in CamelCase"
-    if summary and ("{{" in summary or not re.fullmatch(r"[A-Z].*\.", summary)):
-        yield "the summary is not a plain sentence: a capital first, a full stop last, no template"
-    if description and "$value" not in description:
-        yield "the description does not say the value"
-
-
-def _missing_sections(page: Path) -> list[str]:
-    """Return the sections that a runbook page does not have or leaves empty. Raises OSError."""
-    text = page.read_text(encoding="utf-8", errors="replace")
-    parts = re.split(r"^## +(.+?) *$", text, flags=re.MULTILINE)[1:]
-    filled = {title for title, body in zip(parts[::2], parts[1::2], strict=True) if body.strip()}
-    return [section for section in SECTIONS if section not in filled]
 
 
 def _intervals(rules: dict[Path, RulesFile], tests: dict[Path, TestFile]) -> Iterator[Result]:
@@ -276,10 +201,8 @@ def _dashboards(directory: Path, rules: list[RulesFile], find: Find) -> Iterator
     for uid, model in models.items():
         dead = list(dashboard_lint.dead_ends(model, models, pages))
         yield from _verdict("dashboard", names[uid], dead, dashboard_lint.lint(model))
-    for rule in (rule for file in rules for group in file.groups for rule in group.rules):
-        address = str(rule.annotations.get("dashboard_url") or "")
-        if address and (nowhere := dashboard_lint.lost(address, models)):
-            yield Result(Status.FAILED, "alert", rule.alert, f"dashboard_url: {nowhere}")
+    for alert, nowhere in pairing.lost_alerts(rules, models):
+        yield Result(Status.FAILED, "alert", alert, f"dashboard_url: {nowhere}")
     if models:
         yield _queries(models, find("promtool"))
 

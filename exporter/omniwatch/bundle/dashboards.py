@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import yaml
@@ -59,8 +59,20 @@ class Dashboard(msgspec.Struct, forbid_unknown_fields=True):
     refresh: Text = "10s"
 
 
+class Place(NamedTuple):
+    """A panel of a dashboard."""
+
+    uid: str
+    panel: int
+
+
 def expand(text: str, name: str) -> str:
     """Turn a rendered template into Grafana's JSON. Raises DashboardError with `name` in it."""
+    return written(parse(text, name))
+
+
+def parse(text: str, name: str) -> Dashboard:
+    """Read a rendered template. Raises DashboardError with `name` in it."""
     try:
         dashboard = msgspec.convert(yaml.safe_load(text), Dashboard)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
@@ -69,6 +81,25 @@ def expand(text: str, name: str) -> str:
     twice = sorted({number for number in ids if ids.count(number) > 1})
     if twice:
         raise DashboardError(f"{name}: panel id {twice[0]} is there twice")
+    return dashboard
+
+
+def places(found: Mapping[str, Dashboard]) -> dict[str, Place]:
+    """Return the panel that shows each alert, from dashboards by their names. Raises DashboardError for a second one."""
+    known: dict[str, Place] = {}
+    for name, dashboard in found.items():
+        for panel in (panel for row in dashboard.rows for panel in row.panels):
+            for alert in panel.alerts:
+                if alert in known:
+                    raise DashboardError(
+                        f"{name}: panel {panel.id}: {alert} has its panel: {known[alert].panel} of {known[alert].uid}"
+                    )
+                known[alert] = Place(dashboard.uid, panel.id)
+    return known
+
+
+def written(dashboard: Dashboard) -> str:
+    """Return a dashboard as Grafana's JSON."""
     return dump(_model(dashboard))
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 from prometheus_client.core import Metric
 
+from omniwatch.bundle import bridging
 from omniwatch.bundle.device import at, is_packaged, manifest, state_of
 from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT
 from omniwatch.bundle.payload import InstallError
@@ -28,11 +29,13 @@ class Finding(NamedTuple):
     says: str
 
 
-def findings(root: Path = Path("/")) -> Iterator[Finding]:
-    """Look at everything. On another file tree than "/" only files can be looked at."""
+def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Finding]:
+    """Look at everything. On another file tree than "/" only files can be looked at. `config` is the settings' file, where
+    it is not the installation's.
+    """
     yield _files(root)
     try:
-        config = at(root, CONFIG)
+        config = config or at(root, CONFIG)
         settings = load(config if config.exists() else None)
         yield Finding("configuration", True, str(config) if config.exists() else "none: the defaults")
     except SettingsError as error:
@@ -74,6 +77,11 @@ def _services(settings: Settings) -> Iterator[Finding]:
     for unit, values in (
         (SIDECAR_UNIT, sidecar),
         (settings.server.unit, _values(systemd.Reader(settings).collect())),
+        *(
+            [(bridging.UNIT, _values(systemd.Reader(_of_unit(settings, bridging.UNIT)).collect()))]
+            if settings.notify.robots
+            else []
+        ),
     ):
         state = next(
             (key.split()[-1] for key, value in values.items() if "unit_state" in key and value),

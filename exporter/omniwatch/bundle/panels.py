@@ -40,8 +40,10 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
     thresholds: list[Step] = []
     values: dict[str, tuple[Text, Text]] = {}
     """Text and colour for a value."""
+    alerts: list[Text] = []
+    """Alerts whose condition is seen here: their dashboard_url leads to this panel, and the panel to their pages."""
     runbooks: list[Text] = []
-    """Alerts whose pages say what to do about what is seen here."""
+    """Other alerts whose pages say what to do about what is seen here."""
     columns: dict[str, Column] = {}
     drill: str = ""
     """uid of the dashboard that a table's devices lead to."""
@@ -72,7 +74,7 @@ def panel_model(panel: Panel, place: dict[str, int], runbooks: str) -> dict[str,
                 "url": f"{runbooks}/{quote(name)}.md",
                 "targetBlank": True,
             }
-            for name in panel.runbooks
+            for name in dict.fromkeys([*panel.alerts, *panel.runbooks])
         ],
     }
     if panel.interval:

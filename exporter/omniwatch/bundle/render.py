@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jinja2
+import yaml
 from prometheus_client.utils import floatToGoString
 
 from omniwatch.bundle import dashboards, data, profiles
@@ -29,8 +31,8 @@ def render(settings: Settings, root: Path | None = None) -> dict[PurePosixPath, 
     """Render every template below alerts/ and deploy/, expand the dashboards to Grafana's JSON and add the runbooks as
     they are, in the order of their paths.
 
-    The fields of `settings` are the templates' variables, and the model server's `profile`. The same settings give the
-    same bytes. Raises RenderError.
+    The fields of `settings` are the templates' variables, the model server's `profile`, and `panel_of`: for an alert's
+    name the panel that shows it. The same settings give the same bytes. Raises RenderError.
     """
     root = root or data.root()
     environment = _environment(root)
@@ -42,28 +44,39 @@ def render(settings: Settings, root: Path | None = None) -> dict[PurePosixPath, 
             )
         except profiles.ProfileError as error:
             raise RenderError(str(error)) from error
-    files: dict[PurePosixPath, str] = {}
-    for name in _sources(root):
-        path = PurePosixPath(name)
-        if path.suffix != SUFFIX:
-            files[path] = (root / name).read_text(encoding="utf-8")
-            continue
-        try:
-            text = environment.get_template(name).render(variables)
-            if path.parts[0] == dashboards.FOLDER:
-                json_path = PurePosixPath(name.removesuffix(dashboards.SUFFIX) + ".json")
-                files[json_path] = dashboards.expand(text, name)
-            else:
-                files[path.with_suffix("")] = text
-        except jinja2.TemplateSyntaxError as error:
-            raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
-        except jinja2.TemplateError as error:
-            raise RenderError(f"{name}: {error.message}") from error
-        except dashboards.DashboardError as error:
-            raise RenderError(str(error)) from error
-    if not files:
+    sources = _sources(root)
+    if not sources:
         raise RenderError(f"{root}: no {', '.join(data.FOLDERS)} here: the installation is not whole")
+    try:
+        found = {
+            name: dashboards.parse(_text(environment, name, variables), name)
+            for name in sources
+            if PurePosixPath(name).parts[0] == dashboards.FOLDER
+        }
+        variables["panel_of"] = dashboards.places(found)
+    except dashboards.DashboardError as error:
+        raise RenderError(str(error)) from error
+    files: dict[PurePosixPath, str] = {}
+    for name in sources:
+        path = PurePosixPath(name)
+        if name in found:
+            files[path.with_name(path.name.removesuffix(dashboards.SUFFIX) + ".json")] = dashboards.written(
+                found[name]
+            )
+        elif path.suffix == SUFFIX:
+            files[path.with_suffix("")] = _text(environment, name, variables)
+        else:
+            files[path] = (root / name).read_text(encoding="utf-8")
     return dict(sorted(files.items()))
+
+
+def _text(environment: jinja2.Environment, name: str, variables: Mapping[str, Any]) -> str:
+    try:
+        return environment.get_template(name).render(variables)
+    except jinja2.TemplateSyntaxError as error:
+        raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
+    except jinja2.TemplateError as error:
+        raise RenderError(f"{name}: {error.message}") from error
 
 
 def select(files: Files, names: tuple[str, ...]) -> dict[PurePosixPath, str]:
@@ -165,6 +178,8 @@ def _environment(root: Path) -> jinja2.Environment:
     environment.filters["le"] = floatToGoString
     environment.filters["number"] = _number
     environment.filters["quoted"] = json.dumps
+    environment.filters["regex"] = re.escape
+    environment.filters["yaml"] = yaml.safe_load
     return environment
 
 

@@ -1,4 +1,4 @@
-"""Push the dashboards to Grafana, show how they differ, fetch them."""
+"""Push the dashboards to Grafana, show how they differ, fetch them, draw them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _common(function: Function) -> Function:
 
 @click.group()
 def command() -> None:
-    """Keep a running Grafana's dashboards as the bundle has them.
+    """Keep a running Grafana's dashboards as the bundle has them, or draw them without one.
 
     NAME is a dashboard's name (streaming) or uid (omni-streaming); without one, all are meant. A Grafana that reads its
     dashboards from files needs none of this: see deploy/grafana/provisioning of what `omniwatch render` writes.
@@ -167,6 +167,70 @@ def pull(
         if path in pending:
             verb = "would write" if dry_run else "wrote"
         click.echo(f"{verb}: {out / path}")
+
+
+@command.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--config.file",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The site's omniwatch.yaml.",
+)
+@click.option("--prometheus", "url", metavar="URL", help="Instead of grafana.prometheus_url.")
+@click.option(
+    "--last", default="30m", show_default=True, metavar="TIME", help="How long before the end it begins."
+)
+@click.option(
+    "--start", metavar="TIME", help="Instead of --last: seconds since the epoch, or 2026-01-31T12:00:00Z."
+)
+@click.option("--end", metavar="TIME", help="The same; default now.")
+@click.option(
+    "--var", "chosen", metavar="NAME=VALUE", multiple=True, help="Draw these only; repeatable. Default all."
+)
+@click.option("--format", "suffix", type=click.Choice(["svg", "png"]), default="svg", show_default=True)
+@click.option(
+    "--out",
+    metavar="DIR|FILE",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where NAME.svg goes; or, for one dashboard, a FILE that ends in .svg or .png.",
+)
+def draw(
+    names: tuple[str, ...],
+    config_file: Path | None,
+    url: str | None,
+    last: str,
+    start: str | None,
+    end: str | None,
+    chosen: tuple[str, ...],
+    suffix: str,
+    out: Path,
+) -> None:
+    """Draw dashboards as pictures, from the same queries, without a Grafana. Times are UTC. Needs omniwatch[plot].
+
+    \b
+    Example:
+      omniwatch dashboards draw streaming --last 1h --var device=orin --out streaming.png
+      omniwatch dashboards draw --prometheus http://prometheus:9090 --out pictures
+    """
+    import time
+
+    from omniwatch import settings
+
+    with _errors():
+        from omniwatch.draw import arguments
+
+        window = arguments.window(start, end, last, time.time())
+        site = settings.load(config_file)
+        models = arguments.targets(_models(site, names), out, suffix)
+        from omniwatch.draw import run
+
+        scrape_s = site.alerts.scrape_interval_s
+        address = url or site.grafana.prometheus_url
+        for path in run.draw(models, address, window, arguments.choices(chosen), scrape_s):
+            click.echo(f"drawn: {path}")
 
 
 def _open(

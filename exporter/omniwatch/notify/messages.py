@@ -10,6 +10,7 @@ import msgspec
 
 WORDS = {
     "en": {
+        "summary": "summary",
         "firing": "FIRING",
         "resolved": "RESOLVED",
         "on": "on",
@@ -24,6 +25,7 @@ WORDS = {
         "seconds": "s",
     },
     "zh": {
+        "summary": "summary_zh",
         "firing": "告警",
         "resolved": "恢复",
         "on": "·",
@@ -87,18 +89,9 @@ def compose(group: Group, severity: str, language: str, zone: tzinfo | None) -> 
     if len(group.alerts) > MAX_ALERTS:
         lines.append(words["more"].format(len(group.alerts) - MAX_ALERTS))
     annotations = group.alerts[0].annotations if group.alerts else {}
-    links = [
-        f"[{words[kind]}]({annotations[f'{kind}_url']})"
-        for kind in ("dashboard", "runbook")
-        if annotations.get(f"{kind}_url")
-    ]
-    return Message(
-        group.group_key,
-        severity,
-        firing,
-        title,
-        "\n\n".join([*lines, *([" | ".join(links)] if links else [])]),
-    )
+    summary = annotations.get(words["summary"], "")
+    lines = [*([f"**{summary}**"] if summary else []), *lines, *_link("runbook", annotations, words)]
+    return Message(group.group_key, severity, firing, title, "\n\n".join(lines))
 
 
 def merge(messages: Sequence[Message], language: str) -> Message:
@@ -118,7 +111,15 @@ def _told(alert: Alert, words: dict[str, str], zone: tzinfo | None) -> list[str]
     if alert.status == "resolved":
         begun += f", {words['lasted']} {duration((alert.ends_at - alert.starts_at).total_seconds(), words)}"
     said = alert.annotations.get("description") or alert.annotations.get("summary", "")
-    return [f"{words[alert.status]}: {said}", begun]
+    return [
+        f"{words[alert.status]}: {said}",
+        " | ".join([begun, *_link("dashboard", alert.annotations, words)]),
+    ]
+
+
+def _link(kind: str, annotations: dict[str, str], words: dict[str, str]) -> list[str]:
+    address = annotations.get(f"{kind}_url")
+    return [f"[{words[kind]}]({address})"] if address else []
 
 
 def duration(seconds: float, words: dict[str, str]) -> str:

@@ -57,6 +57,15 @@ def file_at(path: Path) -> File:
     return File(path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
+def free_bytes(directory: Path) -> int | None:
+    """Room left on a directory's file system for whoever is not root; None where the directory is not there."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
 def open_file(file: File) -> int:
     """Open what was seen and nothing else, for reading, never waiting. Raises MovedError, OSError."""
     try:

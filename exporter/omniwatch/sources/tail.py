@@ -25,7 +25,16 @@ import msgspec
 
 from omniwatch.sources import SourceError
 from omniwatch.sources.position import CHUNK, Position
-from omniwatch.sources.rotation import UNREADABLE, File, MovedError, file_at, later, open_file, survey
+from omniwatch.sources.rotation import (
+    UNREADABLE,
+    File,
+    MovedError,
+    file_at,
+    free_bytes,
+    later,
+    open_file,
+    survey,
+)
 
 
 class Tail:
@@ -52,6 +61,11 @@ class Tail:
         self._in_copy = False
         self._current: File | None = None
         self._later: list[File] = []
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Room left on the file system that the file is written to; None where there is none to be asked."""
+        return free_bytes(self.path.parent)
 
     def read(self, budget: int) -> bytes:
         """Return whole lines; of bytes that hold none (a line too long, NULs) it passes about `budget` at most."""

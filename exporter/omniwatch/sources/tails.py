@@ -41,6 +41,13 @@ class Tails:
                 f'{self.name}: "**" stands for whole folders, as in **/*.jsonl; within a name write "*"'
             )
 
+    @property
+    def free_bytes(self) -> int | None:
+        """The least of the room left to the paths."""
+        return min(
+            (room for tail in self._tails.values() if (room := tail.free_bytes) is not None), default=None
+        )
+
     def read(self, budget: int) -> bytes:
         """Return whole lines of each path in turn; who was read last comes last the next time."""
         pieces = self._match()

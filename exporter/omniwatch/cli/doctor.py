@@ -1,0 +1,141 @@
+"""Gather evidence on this device in one bundle, without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from omniwatch.cli import UserError
+
+CONFIGS = ("/etc/omniwatch/omniwatch.yaml",)
+WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
+
+
+@click.command()
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the bundle goes. [default: omniwatch-doctor-DEVICE-TIME.tar.gz here]",
+)
+@click.option(
+    "--config.file",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help=f"The device's omniwatch.yaml. [default: {CONFIGS[0]} if it is there]",
+)
+@click.option(
+    "--web.config.file",
+    "web_config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help=f"The sidecar's web configuration. [default: {WEB_CONFIGS[0]} if it is there]",
+)
+@click.option(
+    "--prometheus",
+    metavar="URL",
+    help="Where Prometheus answers. [default: the settings' grafana.prometheus_url]",
+)
+@click.option(
+    "--lines",
+    type=click.IntRange(1, 100_000),
+    default=500,
+    show_default=True,
+    help="So many journal entries and events.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    default="-1h",
+    show_default=True,
+    help="Journal entries from then on, as journalctl takes it.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be gathered, and gather nothing.")
+def command(
+    output: Path | None,
+    config_file: Path | None,
+    web_config: Path | None,
+    prometheus: str | None,
+    lines: int,
+    since: str,
+    dry_run: bool,
+) -> None:
+    """Gather configuration, versions, events, journals, the readers' and servers' metrics, alerts, disk and clock in a tar.gz.
+
+    Its first file, SUMMARY.md, says what is wrong at a glance and what could not be had. Passwords, tokens, webhook
+    addresses, hashes, what users said and clients' ids are left out, wherever they stand. Nothing is sent anywhere.
+
+    Run it as root or as a member of systemd-journal and omniwatch: what may not be read is said in the summary. The exit
+    code is 0 when the bundle is written, whatever it tells, and 2 when it cannot be.
+
+    \b
+    Example:
+      sudo omniwatch doctor
+      omniwatch doctor --dry-run
+      sudo omniwatch doctor --since -2h --output /tmp/evidence.tar.gz
+    """
+    import os
+    import time
+
+    from omniwatch.doctor import bundle, summary
+    from omniwatch.doctor.device import Device
+    from omniwatch.settings import Settings, SettingsError, load
+
+    for given in (config_file, web_config):
+        if given is not None and not given.exists():
+            raise UserError(f"{given}: No such file or directory")
+    config_file = config_file or _first(CONFIGS)
+    odd = ""
+    try:
+        settings = load(config_file)
+    except SettingsError:
+        settings, odd = (
+            Settings(),
+            f"{config_file} does not hold: the defaults' addresses and units are looked at",
+        )
+    device = Device(
+        settings,
+        config=config_file,
+        web_config=web_config or _first(WEB_CONFIGS),
+        prometheus=prometheus or settings.grafana.prometheus_url,
+        lines=lines,
+        since=since,
+        environment=os.environ,
+    )
+    if dry_run:
+        for part in bundle.PARTS:
+            click.echo(f"{part.name:<14}{part.about}")
+        return
+    t = time.time()
+    safe = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in settings.site.device)
+    target = output or Path(
+        f"omniwatch-doctor-{safe}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(t))}.tar.gz"
+    )
+    evidence = bundle.gather(device, lambda part: _progress(part.name))
+    _progress("")
+    if odd:
+        evidence.missing["settings"] = odd
+    page = summary.write(evidence, settings.site.device, t)
+    try:
+        bundle.write(evidence, page, target, t)
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}") from error
+    click.echo(f"wrote {target}: {len(evidence.files) + 1} files, {target.stat().st_size} bytes")
+    for line in page.partition("## What is wrong\n\n")[2].partition("\n\n## What could")[0].splitlines():
+        click.echo(line)
+    for name, why in evidence.missing.items():
+        click.echo(f"not had: {name}: {why}", err=True)
+
+
+def _first(names: tuple[str, ...]) -> Path | None:
+    return next((Path(name) for name in names if Path(name).exists()), None)
+
+
+def _progress(name: str) -> None:
+    """Show on a terminal what is being gathered; "" ends it."""
+    import sys
+
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{name}", nl=False, err=True)

@@ -1,0 +1,88 @@
+"""Everything gathered, each part failing on its own, and written as one archive or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from omniwatch.doctor import config, journal, machine, pages, spool
+from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.redact import Redactor
+
+FOLDER = "omniwatch-doctor"
+SUMMARY = "SUMMARY.md"
+MOST_CHARACTERS = 4 * 2**20
+"""Of one file, the last ones."""
+
+
+class Part(NamedTuple):
+    """One kind of evidence: `about` is a line for people, `gather` yields its files."""
+
+    name: str
+    about: str
+    gather: Callable[[Device], Iterator[tuple[str, str]]]
+
+
+PARTS = (
+    Part("config", "omniwatch.yaml and the web configuration, without secrets and comments", config.gather),
+    Part("versions", "versions of Omniwatch, Python, packages, kernel, vLLM, Prometheus, Alertmanager", machine.versions),
+    Part("status", "what `omniwatch status` says", machine.status),
+    Part("sidecar", "the sidecar's /metrics, /-/healthy, /-/ready", pages.sidecar),
+    Part("model server", "the model server's /metrics and /health", pages.model_server),
+    Part("prometheus", "alerts, rules and targets of Prometheus", pages.prometheus),
+    Part("events", "the last events of the spool, clients' ids replaced", spool.gather),
+    Part("readers", "cgroup, Jetson, memory and systemd as the sidecar reads them", machine.readers),
+    Part("cpu", "the CPU quota and how long it stops a frame", machine.cpu),
+    Part("units", "what systemd says of the units, not their environment", journal.states),
+    Part("journal", "the units' last journal entries, without what users said", journal.gather),
+    Part("system", "disk, memory, load, clock", machine.system),
+)  # fmt: skip
+
+
+@dataclass
+class Evidence:
+    """What was gathered: `files` by name, `missing` by part, all of it redacted."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def gather(device: Device, progress: Callable[[Part], object] = lambda part: None) -> Evidence:
+    """Gather every part; what goes wrong in one is in `missing` and in no other's way."""
+    redact = Redactor(config.secrets(device))
+    found = Evidence()
+    for part in PARTS:
+        progress(part)
+        try:
+            for name, text in part.gather(device):
+                found.files[redact(name)] = redact(text)[-MOST_CHARACTERS:]
+        except AbsentError as error:
+            found.missing[part.name] = redact(str(error))
+        except (
+            Exception
+        ) as error:  # Evidence is wanted most where something is odd: no part may take the others along.
+            found.missing[part.name] = redact(f"{type(error).__name__}: {error}")
+    return found
+
+
+def write(evidence: Evidence, summary: str, target: Path, t: float) -> None:
+    """Write the archive, the summary first, readable by its owner alone: whole or not at all. Raises OSError."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with tarfile.open(fileobj=file, mode="w:gz") as archive:
+                for name, text in {SUMMARY: summary, **evidence.files}.items():
+                    content = text.encode("utf-8", "replace")
+                    entry = tarfile.TarInfo(f"{FOLDER}/{name}")
+                    entry.size, entry.mtime, entry.mode = len(content), int(t), 0o600
+                    archive.addfile(entry, io.BytesIO(content))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,95 @@
+"""The device that evidence is gathered on, and how it is asked: files, commands, addresses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from omniwatch.settings import Settings
+
+COMMAND_S = 20.0
+FETCH_S = 5.0
+MOST_BYTES = 8 * 2**20
+"""Of one answer or command's output; what is longer is cut."""
+
+
+class AbsentError(Exception):
+    """A piece of evidence that cannot be had; the message is one line."""
+
+
+def run(command: list[str]) -> str:
+    """Return what a command prints. Raises AbsentError."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=COMMAND_S,
+            check=False,
+            env={**os.environ, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AbsentError(f"{command[0]}: no answer within {COMMAND_S:.0f} s") from error
+    except OSError as error:
+        raise AbsentError(f"{command[0]}: {error.strerror}") from error
+    if done.returncode:
+        last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise AbsentError(f"{command[0]}: {last or f'exit code {done.returncode}'}")
+    return done.stdout[-MOST_BYTES:].decode("utf-8", "replace")
+
+
+def fetch(url: str) -> str:
+    """Return what an address answers with status 200. Raises AbsentError."""
+    try:
+        with urllib.request.urlopen(url, timeout=FETCH_S) as answer:
+            return str(answer.read(MOST_BYTES).decode("utf-8", "replace"))
+    except urllib.error.HTTPError as error:
+        said = error.read(500).decode("utf-8", "replace").strip().partition("\n")[0]
+        raise AbsentError(f"{url}: status {error.code}" + (f": {said}" if said else "")) from error
+    except (OSError, ValueError) as error:
+        raise AbsentError(f"{url}: {getattr(error, 'reason', None) or error}") from error
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where evidence is, and how much of it is wanted. Paths below `root` are the device's own."""
+
+    settings: Settings = field(default_factory=Settings)
+    root: Path = Path("/")
+    config: Path | None = None
+    """omniwatch.yaml; None when there is none and the defaults hold."""
+    web_config: Path | None = None
+    prometheus: str = "http://127.0.0.1:9090"
+    lines: int = 500
+    since: str = "-1h"
+    """As journalctl takes it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    run: Callable[[list[str]], str] = run
+    fetch: Callable[[str], str] = fetch
+
+    def read(self, path: str | Path) -> str:
+        """Return a file's text. Raises AbsentError."""
+        file = self.at(path)
+        try:
+            with file.open("rb") as content:
+                return content.read(MOST_BYTES).decode("utf-8", "replace")
+        except OSError as error:
+            raise AbsentError(f"{file}: {error.strerror}") from error
+
+    def last_lines(self, path: Path) -> list[bytes]:
+        """Return the last lines of a file. Raises AbsentError."""
+        try:
+            with path.open("rb") as content:
+                return list(deque(content, maxlen=self.lines))
+        except OSError as error:
+            raise AbsentError(f"{path}: {error.strerror}") from error
+
+    def at(self, path: str | Path) -> Path:
+        """Where a device's path is."""
+        return self.root / str(path).lstrip("/")

@@ -1,0 +1,150 @@
+"""Secrets taken out of text: those known by their value wherever they stand, others by what stands around them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+GONE = "<redacted>"
+SHORTEST = 4
+"""A known secret shorter than this is no secret, and would be found in every other word."""
+
+_NAME = (
+    r"(?:pass(?:word|wd|phrase|code)?|secret|token(?!s\b|s_|_ids?\b|iz|_?rtt|_latency|_seconds)|api[_-]?key|apikey|access[_-]?key"
+    r"|routing[_-]?key|private[_-]?key|signing[_-]?key|credentials?|signature|hmac|session[_-]?id)"
+)
+SECRET_NAME = re.compile(
+    _NAME + r"|^(?:key|sign|auth|authorization|cookie|pwd|user(?:name)?)$", re.IGNORECASE
+)
+"""A setting or a header whose value is nobody else's business, unless it names a file."""
+_HARMLESS = re.compile(
+    r"from|to|start|end|step|time|query|match\[\]|limit|refresh|orgId|viewPanel|var-[\w-]+|type|state"
+)
+"""Query arguments of Prometheus' and Grafana's own addresses."""
+_URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?P<rest>[^\s\"'<>`\\)\]}|]+)", re.IGNORECASE)
+_QUERY = re.compile(r"(?P<lead>[?&])(?P<name>[\w.\[\]%-]+)=(?P<value>[^&\s\"'<>`\\)\]}|#]*)")
+_TOKEN_SEGMENT = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~%:+=-]{12,}|[A-Za-z0-9_-]{24,}")
+_HOOKS = re.compile(
+    r"/(?:hooks?|services|webhooks?|robot|bot|ping|integration|enqueue)(?:/|$)", re.IGNORECASE
+)
+
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), GONE),
+    # bcrypt and the other hashes of crypt(5).
+    (re.compile(r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{20,}|\$(?:1|5|6|7|y|gy|argon2\w*|scrypt)\$[^\s\"':]{8,}"), GONE),
+    (
+        re.compile(
+            r"\b((?:proxy-)?authorization|x-api-key|api-key|x-omni-stream|(?:set-)?cookie)"
+            r"(\\?[\"']?\s*[:=,]\s*\\?[b\"']{0,2})[^\r\n\"'\\]+",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{GONE}",
+    ),
+    (re.compile(r"\b(Bearer|Basic|Digest)\s+[A-Za-z0-9._~+/=-]{4,}", re.IGNORECASE), rf"\1 {GONE}"),
+    (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?"), GONE),
+    (
+        re.compile(
+            r"\b(?:sk-|pk-|rk_|sk_|hf_|gh[opsu]_|github_pat_|glpat-|gls?a_|glc_|xox[abeprs]-|AKIA|SEC(?=[0-9a-f]{16}))[\w-]{8,}"
+        ),
+        GONE,
+    ),
+    (re.compile(rf"(--[\w-]*(?:{_NAME}|key)(?!-?file)[\w-]*(?:\s+|=))(?!-)(\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE), rf"\1{GONE}"),
+    (
+        re.compile(
+            rf"(\b[\w.-]*{_NAME}(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]\s*)"
+            r"(\\?\"(?:[^\"\\\r\n]|\\[^\"\r\n])*|'[^'\r\n]*|[^\s\"',;&})\]\\]+)",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{GONE}",
+    ),
+)  # fmt: skip
+_SPOKEN = re.compile(
+    r"(\b(?:prompt|prompts|messages|transcript|delta|utterance|user_text|input_text|content)\b\\?[\"']?\s*[:=]).*",
+    re.IGNORECASE | re.DOTALL,
+)
+SPOKEN = "<what was said is left out>"
+
+
+class Redactor:
+    """Takes secrets out of text. `known` are secrets by their value: they go wherever they stand, encoded or not."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        forms = {
+            form for secret in known if len(secret) >= SHORTEST for form in (secret, quote(secret, safe=""))
+        }
+        longest_first = sorted(forms, key=lambda form: (-len(form), form))
+        self._known = re.compile("|".join(map(re.escape, longest_first))) if forms else None
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        if self._known:
+            text = self._known.sub(GONE, text)
+        text = _URL.sub(_address, text)
+        text = _QUERY.sub(_argument, text)
+        for pattern, instead in _RULES:
+            text = pattern.sub(instead, text)
+        return text
+
+
+def unspoken(text: str) -> str:
+    """Cut a log line where a user's words begin."""
+    return _SPOKEN.sub(rf"\1 {SPOKEN}", text)
+
+
+def pieces(address: str) -> Iterator[str]:
+    """Yield the parts of an address that are secrets where it is one: its last path segments, its query's values."""
+    parts = urlsplit(address.strip())
+    yield address.strip()
+    yield from (segment for segment in parts.path.split("/") if len(segment) >= 8)
+    yield from (value for item in parts.query.split("&") if (value := item.partition("=")[2]))
+    yield from (word for word in (parts.username, parts.password) if word)
+
+
+def scrubbed(value: Any, name: str = "", *, known_shape: bool = True) -> Any:
+    """Return a configuration's value without its secrets, by the names of its settings.
+
+    Where it is not known to be of the right shape, only numbers and the names of settings stay.
+    """
+    if isinstance(value, dict):
+        return {str(key): scrubbed(item, str(key), known_shape=known_shape) for key, item in value.items()}
+    if isinstance(value, list):
+        return [scrubbed(item, name, known_shape=known_shape) for item in value]
+    if value is None or isinstance(value, bool) or value == "":
+        return value
+    if name.endswith(("_file", "_path", "_dir")) and known_shape:
+        return value
+    if SECRET_NAME.search(name) or name in ("mention", "email_to"):
+        return GONE
+    if isinstance(value, (int, float)):
+        return value
+    if not known_shape:
+        return "<text>"
+    if name.endswith("webhook_url"):
+        return _origin(str(value))
+    return value
+
+
+def _origin(address: str) -> str:
+    parts = urlsplit(address)
+    here = (parts.hostname or "") in ("127.0.0.1", "localhost", "::1")
+    return address if here else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{GONE}"
+
+
+def _address(found: re.Match[str]) -> str:
+    """An address without user, password and what may be a token in its path; its query is the next rule's."""
+    rest = found["rest"]
+    authority, slash, tail = rest.partition("/")
+    authority = f"{GONE}@{authority.rpartition('@')[2]}" if "@" in authority else authority
+    path, mark, query = tail.partition("?")
+    if _HOOKS.search(f"/{path}"):
+        path = GONE
+    else:
+        path = "/".join(GONE if _TOKEN_SEGMENT.fullmatch(segment) else segment for segment in path.split("/"))
+    return f"{found['scheme']}://{authority}{slash}{path}{mark}{query}"
+
+
+def _argument(found: re.Match[str]) -> str:
+    value = found["value"] if _HARMLESS.fullmatch(found["name"]) else GONE
+    return f"{found['lead']}{found['name']}={value}"

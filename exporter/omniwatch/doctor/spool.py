@@ -1,0 +1,71 @@
+"""The last events of the spool, as far as the contract goes, with names in the place of what a client can be known by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from omniwatch import events
+from omniwatch.doctor.device import AbsentError, Device
+
+NAMED = {"stream": "stream", "peer": "client", "w": "writer", "turn": "turn", "frame_id": "frame"}
+"""Fields that may hold an id of somebody, and what it is called instead: an id is as good as a key."""
+WORD = re.compile(r"[a-z_]{1,24}")
+
+
+class Names:
+    """The same name for the same id, all through."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, str]] = {}
+
+    def __call__(self, kind: str, value: str) -> str:
+        """Name a value."""
+        known = self._known.setdefault(kind, {})
+        return known.setdefault(value, f"{kind}-{len(known) + 1}")
+
+
+def gather(device: Device) -> Iterator[tuple[str, str]]:
+    """Yield the last lines of each file that is followed, written anew by the contract: nothing else passes."""
+    names, missing = Names(), []
+    files = list(_files(device))
+    for number, path in enumerate(files):
+        try:
+            lines = device.last_lines(path)
+        except AbsentError as error:
+            missing.append(str(error))
+            continue
+        yield f"events/{number}-{path.name}", "".join(f"{told(line, names)}\n" for line in lines)
+    if not files:
+        missing.append(f"no event file of {', '.join(device.settings.sources)} is there")
+    if missing:
+        raise AbsentError("; ".join(missing))
+
+
+def _files(device: Device) -> Iterator[Path]:
+    for source in device.settings.sources:
+        kind, colon, rest = source.partition(":")
+        if kind == "journal" or source == "-":
+            continue
+        pattern = rest if kind == "tail" and colon else source
+        yield from sorted(device.root.glob(pattern.lstrip("/")))
+
+
+def told(line: bytes, names: Names) -> str:
+    """Return what a line of the contract says; of another line only what it is."""
+    event = events.decode(line.rstrip(b"\n"))
+    if isinstance(event, events.Invalid):
+        return f"# no event ({event.reason}), {len(line)} bytes"
+    if isinstance(event, events.Unknown):
+        return f"# an event of another kind, {len(line)} bytes"
+    fields: dict[str, Any] = msgspec.to_builtins(event)
+    for name, value in fields.items():
+        if name in NAMED and isinstance(value, str):
+            fields[name] = names(NAMED[name], value)
+        elif isinstance(value, str) and not WORD.fullmatch(value):
+            fields[name] = "<other>"
+    return msgspec.json.encode(fields).decode()

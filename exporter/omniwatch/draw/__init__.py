@@ -1,0 +1,1 @@
+"""Dashboards as pictures: the queries Grafana would ask, asked of Prometheus, laid out on the same grid."""

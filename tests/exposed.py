@@ -1,0 +1,97 @@
+"""What an exposition says a query must return: an oracle that knows no PromQL engine, only what was exposed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from omniwatch.bundle.promql import Selector, selectors
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+SETTLED = 4
+"""A series that was seen so often has points enough for a rate."""
+TARGET = ("job", "device", "instance")
+"""Labels that a scrape adds."""
+
+
+class Exposed:
+    """The pages of one device's jobs over a run."""
+
+    def __init__(self) -> None:
+        self.values: dict[Key, list[float]] = {}
+        self.latest: set[Key] = set()
+
+    def add(self, page: str) -> None:
+        """Take another page: what it does not have is gone."""
+        self.latest = set()
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                self.put(sample.name, sample.labels, sample.value)
+
+    def put(self, name: str, labels: dict[str, str], value: float) -> None:
+        """Take one value more of the last page's time."""
+        key = name, tuple(sorted(labels.items()))
+        self.values.setdefault(key, []).append(value)
+        self.latest.add(key)
+
+    def of(self, selector: Selector, now: bool) -> list[list[float]]:
+        """Return the values of each series that a selector asks for; where `now` is what counts, those it still has."""
+        return [
+            values
+            for key, values in self.values.items()
+            if key[0] == selector.metric
+            and _chosen(dict(key[1]), selector.matchers)
+            and (key in self.latest or not now or selector.window)
+        ]
+
+
+class Need(NamedTuple):
+    """A part of a query without which the whole is empty."""
+
+    selector: Selector
+    grown: bool
+    """Whether a counter must have counted something, too."""
+    below_infinity: bool
+
+
+def needs(query: str) -> Iterator[Need]:
+    """Yield what a query cannot do without. Quantiles of nothing are NaN, and `> 0` filters what never happened."""
+    filtered = " ".join(re.findall(r"\(((?:[^()]|\([^()]*\)|\((?:[^()]|\([^()]*\))*\))*) > 0\)", query))
+    if query.endswith(" > 0"):
+        filtered = query
+    must_grow = {(one.metric, str(one.matchers)) for one in selectors(filtered)} if filtered else set()
+    for selector in selectors(query):
+        grown = "histogram_quantile" in query or (selector.metric, str(selector.matchers)) in must_grow
+        yield Need(selector, grown, "< Inf" in query)
+
+
+def has_data(query: str, exposed: Exposed, instant: bool) -> bool:
+    """Whether a query of one device must return something; an instant one, at the last page."""
+    return all(_met(need, exposed.of(need.selector, instant), query) for need in needs(query))
+
+
+def _met(need: Need, series: Iterable[list[float]], query: str) -> bool:
+    found = [values for values in series if len(values) >= (SETTLED if need.selector.window else 1)]
+    if need.grown:
+        return any(values[-1] > values[0] for values in found)
+    if need.below_infinity:
+        return any(value < math.inf for values in found for value in values)
+    if query.endswith(" == 1"):
+        return any(1 in values for values in found)
+    return bool(found)
+
+
+def _chosen(labels: dict[str, str], matchers: dict[str, str]) -> bool:
+    for label, matcher in matchers.items():
+        sign, pattern = re.fullmatch(r'(=~|!~|!=|=)"(.*)"', matcher, re.DOTALL).groups()
+        if label in TARGET and label not in labels:
+            continue
+        value = labels.get(label, "")
+        same = re.fullmatch(pattern, value) is not None if "~" in sign else value == pattern
+        if same != (sign in ("=", "=~")):
+            return False
+    return True

@@ -1,0 +1,50 @@
+"""The model server's dashboard, asked of a real Prometheus that scrapes the real vLLM-Omni."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import pytest
+
+from omni.listening import chat
+from omni.server import Omni
+from omniwatch.bundle import dashboard_lint, render
+from omniwatch.settings import Settings
+from omniwatch.stack import Stack
+from scraped import asked
+from waiting import wait_until
+
+DASHBOARD = json.loads(render.render(Settings())[PurePosixPath("dashboards/model-server.json")])
+EMPTY = {
+    "panel 5 A": "a reason of failure has a series from its first request on",
+    "panel 6 A": "so has a reason for no audio",
+    "panel 19 A": "no sidecar reads what this server's tap writes",
+}
+"""Queries that must be empty in this run, and why."""
+
+
+@pytest.fixture(scope="module")
+def stack(omni: Omni, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    directory = tmp_path_factory.mktemp("dashboard") / "stack"
+    with Stack(directory, say=lambda line: None, model_server=f"127.0.0.1:{omni.port}") as stack:
+        wait_until(lambda: stack.query('up{job="model_server"} == 1'), 30, "the server is scraped")
+        for number in range(3):
+            with chat(omni.port, {"X-Omni-Stream": f"dashboard-{number}"}) as speech:
+                assert sum(speech)
+        spoke = "increase(vllm_omni:audio_ttfp_s_count[1m]) > 0"
+        wait_until(lambda: stack.query(spoke), 30, "its answers are scraped")
+        yield stack
+
+
+def test_every_query_returns_data(stack: Stack) -> None:
+    empty = {
+        f"panel {panel['id']} {target['refId']}": target["expr"]
+        for panel in dashboard_lint.panels(DASHBOARD)
+        for target in panel["targets"]
+        if not asked(stack, target)
+    }
+    assert empty.keys() == EMPTY.keys(), {
+        place: empty.get(place, "has data") for place in empty.keys() ^ EMPTY.keys()
+    }
