@@ -71,8 +71,11 @@ def test_what_is_shipped_passes_every_check_a_line_each(shipped):
         assert f"SUCCESS: {check_of}: {subject}" in lines
 
 
-def test_a_directory_is_checked_as_it_is(tmp_path, shipped):
-    assert run(rendered(tmp_path, FINE)).output == shipped
+@pytest.mark.usefixtures("no_tools")
+def test_a_directory_is_checked_as_it_is(tmp_path):
+    assert run(rendered(tmp_path, FINE)).output == run().output
+    (tmp_path / "runbooks/CodecDrift.md").unlink()
+    assert "no runbook page runbooks/CodecDrift.md" in run(tmp_path, exit_code=1).output
 
 
 def test_a_settings_file_is_rendered_first(tmp_path, shipped):

@@ -152,13 +152,14 @@ def test_a_template_that_does_not_hold_is_named(tmp_path, line, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_one_file_is_printed_as_it_is_and_several_with_their_names():
     files = render.render(Settings())
-    assert run("streaming.rules.yaml").output == files[RULES]
-    assert run(RULES).output == files[RULES]
-    both = run("prometheus.yml", "alertmanager.yml").output
+    assert run("streaming.rules.yaml").stdout == files[RULES]
+    assert run(RULES).stdout == files[RULES]
+    both = run("prometheus.yml", "alertmanager.yml").stdout
     assert both == f"# file: {PROMETHEUS}\n{files[PROMETHEUS]}# file: {ALERTMANAGER}\n{files[ALERTMANAGER]}"
-    assert run().output.count("# file: ") == len(files)
+    assert run().stdout.count("# file: ") == len(files)
 
 
 def test_the_settings_file_is_used(tmp_path):
@@ -197,6 +198,7 @@ def test_a_name_of_two_files_is_refused():
     assert list(render.select(files, ("b/x.yml",))) == [PurePosixPath("b/x.yml")]
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_writing_again_touches_nothing(tmp_path):
     first = run("--out", tmp_path)
     before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}
@@ -204,7 +206,7 @@ def test_writing_again_touches_nothing(tmp_path):
     after = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}
     assert after == before
     assert (
-        first.output.count("wrote: ") == again.output.count("unchanged: ") == len(render.render(Settings()))
+        first.stdout.count("wrote: ") == again.stdout.count("unchanged: ") == len(render.render(Settings()))
     )
 
 
@@ -222,11 +224,13 @@ def test_only_what_changed_is_written_and_keeps_its_mode(tmp_path):
     assert tree(tmp_path) == {str(path): text.encode() for path, text in files.items()}
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_one_named_file_is_written_alone(tmp_path):
     run("--out", tmp_path, "streaming.rules.yaml")
     assert list(tree(tmp_path)) == [str(RULES)]
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_nothing_is_replaced_when_one_file_cannot_be_written(tmp_path):
     render.write(render.render(Settings()), tmp_path)
     before = tree(tmp_path)
@@ -234,7 +238,7 @@ def test_nothing_is_replaced_when_one_file_cannot_be_written(tmp_path):
     (tmp_path / "runbooks").symlink_to("nowhere")
     result = CliRunner().invoke(main, ["render", "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert result.stderr == f"Error: {tmp_path / 'runbooks'}: File exists\n"
+    assert result.stderr.endswith(f"Error: {tmp_path / 'runbooks'}: File exists\n")
     with pytest.raises(FileExistsError):
         render.write(render.render(FINE), tmp_path)
     (tmp_path / "runbooks").unlink()
@@ -253,16 +257,17 @@ def test_nothing_is_written_when_what_was_rendered_does_not_hold(tmp_path, monke
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_a_diff_says_what_would_change_and_changes_nothing(tmp_path):
     out = tmp_path / "out"
     run("--out", out)
-    assert run("--out", out, "--diff").output == ""
+    assert run("--out", out, "--diff").stdout == ""
     settings = tmp_path / "omniwatch.yaml"
     settings.write_text("alerts: {rtt_page_ms: 900}")
     (out / PROMETHEUS).unlink()
     (out / ALERTMANAGER).write_bytes(b"route: \xff")
     before = tree(out)
-    lines = run("--config.file", settings, "--out", out, "--diff", exit_code=1).output.splitlines()
+    lines = run("--config.file", settings, "--out", out, "--diff", exit_code=1).stdout.splitlines()
     assert tree(out) == before
     rules = lines.index(f"+++ {out / RULES}")
     assert lines[rules - 1] == f"--- {out / RULES}"
@@ -273,12 +278,13 @@ def test_a_diff_says_what_would_change_and_changes_nothing(tmp_path):
     assert lines[lines.index("-route: \N{REPLACEMENT CHARACTER}") + 1] == "\\ No newline at end of file"
     assert not any("runbooks/" in line for line in lines if line.startswith("+++"))
     run("--config.file", settings, "--out", out)
-    assert run("--config.file", settings, "--out", out, "--diff").output == ""
+    assert run("--config.file", settings, "--out", out, "--diff").stdout == ""
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_a_dry_run_says_what_would_be_written_and_writes_nothing(tmp_path):
     run("--out", tmp_path, "prometheus.yml")
-    output = run("--out", tmp_path, "--dry-run").output.splitlines()
+    output = run("--out", tmp_path, "--dry-run").stdout.splitlines()
     assert list(tree(tmp_path)) == [str(PROMETHEUS)]
     assert f"unchanged: {tmp_path / PROMETHEUS}" in output
     assert f"would write: {tmp_path / RULES}" in output
