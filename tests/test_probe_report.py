@@ -49,7 +49,7 @@ def test_it_is_told_while_the_server_still_speaks(tmp_path: Path) -> None:
     """A dashboard should not wait for a long answer's end."""
     path = tmp_path / "events.jsonl"
     with Serving(tapped(Speaker([speech(80), HANG]), path)) as server:
-        result = reported(f"http://{server.authority}", "--turns=1", "--timeout=0.5")
+        result = reported(f"http://{server.authority}", "--turns=1", "--timeout=2")
     assert json.loads(result.stdout)["turns"][0]["outcome"] == "timeout"
     # The tap notices that the client left when uvicorn does, which may be after Serving's end.
     told = wait_until(lambda: ev.TurnEnd in (kinds := [type(event) for event in read_events(path)]) and kinds)

@@ -45,6 +45,8 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
     runbooks: list[Text] = []
     """Other alerts whose pages say what to do about what is seen here."""
     columns: dict[str, Column] = {}
+    sort: list[Text] = []
+    """Titles of columns that a table is sorted by, the largest first."""
     drill: str = ""
     """uid of the dashboard that a table's devices lead to."""
     min: float | None = None
@@ -191,4 +193,9 @@ def _options(panel: Panel) -> dict[str, Any]:
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
             "tooltip": {"mode": "single", "sort": "none"},
         }
-    return {"showHeader": True, "cellHeight": "sm", "footer": {"show": False, "reducer": [], "fields": ""}}
+    return {
+        "showHeader": True,
+        "cellHeight": "sm",
+        "footer": {"show": False, "reducer": [], "fields": ""},
+        "sortBy": [{"displayName": title, "desc": True} for title in panel.sort],
+    }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,6 +17,37 @@ class UserError(click.ClickException):
     """What the user can mend: one line on stderr and exit code 2."""
 
     exit_code = 2
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def config_option(text: str) -> Decorator:
+    """The option --config.file of a command, as `config_file`."""
+    return click.option(
+        "--config.file", "config_file", metavar="FILE", type=click.Path(path_type=Path), help=text
+    )
+
+
+def web_options(address: str) -> Decorator:
+    """The options of a command that serves pages, as `listen` and `web_config`."""
+    listen = click.option(
+        "--web.listen-address",
+        "listen",
+        multiple=True,
+        default=[address],
+        show_default=True,
+        metavar="ADDRESS",
+        help="Where to serve; may be given more than once.",
+    )
+    config = click.option(
+        "--web.config.file",
+        "web_config",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="TLS and basic auth, in exporter-toolkit's format.",
+    )
+    return lambda command: listen(config(command))
 
 
 class Commands(click.Group):

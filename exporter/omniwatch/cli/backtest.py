@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
 
 if TYPE_CHECKING:
     from omniwatch.backtest.run import Findings, Progress, Side
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="FILE")
-@click.option(
-    "--config.file",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The site's omniwatch.yaml: its thresholds, intervals and rules.",
-)
+@config_option("The site's omniwatch.yaml: its thresholds, intervals and rules.")
 @click.option(
     "--rules",
     "rule_files",

@@ -6,18 +6,12 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
 
 
 @click.command()
 @click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--config.file",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The omniwatch.yaml to render with when no DIR is given.",
-)
+@config_option("The omniwatch.yaml to render with when no DIR is given.")
 @click.option(
     "--vllm",
     metavar="PROGRAM",

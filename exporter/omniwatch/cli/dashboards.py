@@ -6,30 +6,23 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
 
 if TYPE_CHECKING:
     from omniwatch.bundle.grafana import Grafana, Model
     from omniwatch.settings import Settings
 
 TOKEN_VARIABLE = "GRAFANA_TOKEN"
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _common(function: Function) -> Function:
+def _common(function: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("names", metavar="[NAME]...", nargs=-1),
-        click.option(
-            "--config.file",
-            "config_file",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="The site's omniwatch.yaml: thresholds, and grafana.url and grafana.folder.",
-        ),
+        config_option("The site's omniwatch.yaml: thresholds, and grafana.url and grafana.folder."),
         click.option("--url", metavar="URL", help="Grafana's address, instead of grafana.url."),
         click.option(
             "--token-file",
@@ -171,13 +164,7 @@ def pull(
 
 @command.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option(
-    "--config.file",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The site's omniwatch.yaml.",
-)
+@config_option("The site's omniwatch.yaml.")
 @click.option("--prometheus", "url", metavar="URL", help="Instead of grafana.prometheus_url.")
 @click.option(
     "--last", default="30m", show_default=True, metavar="TIME", help="How long before the end it begins."

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
 
 CONFIGS = ("/etc/omniwatch/omniwatch.yaml",)
 WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
@@ -19,13 +19,7 @@ WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
     type=click.Path(path_type=Path, dir_okay=False),
     help="Where the bundle goes. [default: omniwatch-doctor-DEVICE-TIME.tar.gz here]",
 )
-@click.option(
-    "--config.file",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help=f"The device's omniwatch.yaml. [default: {CONFIGS[0]} if it is there]",
-)
+@config_option(f"The device's omniwatch.yaml. [default: {CONFIGS[0]} if it is there]")
 @click.option(
     "--web.config.file",
     "web_config",

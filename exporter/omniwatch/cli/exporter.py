@@ -13,36 +13,17 @@ from pathlib import Path
 import click
 
 from omniwatch import __version__
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option, web_options
 from omniwatch.log import FORMATS, LEVELS
 
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
-@click.option(
-    "--config.file",
-    "config_file",
-    type=click.Path(path_type=Path),
-    help="omniwatch.yaml; without it, the defaults.",
-)
+@config_option("omniwatch.yaml; without it, the defaults.")
 @click.option(
     "--config.check", "config_check", is_flag=True, help="Check the configuration and exit: 0 good, 2 bad."
 )
-@click.option(
-    "--web.listen-address",
-    "listen",
-    multiple=True,
-    default=["127.0.0.1:9842"],
-    show_default=True,
-    metavar="ADDRESS",
-    help="Where to serve; may be given more than once.",
-)
-@click.option(
-    "--web.config.file",
-    "web_config",
-    type=click.Path(path_type=Path),
-    help="TLS and basic auth, in exporter-toolkit's format.",
-)
+@web_options("127.0.0.1:9842")
 @click.option(
     "--web.telemetry-path",
     "telemetry_path",

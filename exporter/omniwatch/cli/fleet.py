@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option, web_options
 
 
 @click.group()
@@ -71,21 +71,7 @@ def targets(ctx: click.Context, fleet_file: Path, out: Path | None, as_diff: boo
 
 @command.command()
 @click.argument("fleet_file", metavar="FLEET", type=click.Path(path_type=Path))
-@click.option(
-    "--web.listen-address",
-    "listen",
-    multiple=True,
-    default=["127.0.0.1:9844"],
-    show_default=True,
-    metavar="ADDRESS",
-    help="Where to serve; may be given more than once.",
-)
-@click.option(
-    "--web.config.file",
-    "web_config",
-    type=click.Path(path_type=Path),
-    help="TLS and basic auth, in exporter-toolkit's format.",
-)
+@web_options("127.0.0.1:9844")
 def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None) -> None:
     """Serve the fleet file FLEET's targets at /targets, for http_sd_configs of Prometheus or vmagent.
 
@@ -121,12 +107,8 @@ def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None) ->
 
 
 @command.command()
-@click.option(
-    "--config.file",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The centre's omniwatch.yaml: fleet.query_url, fleet.inventory_file and the times of its rules.",
+@config_option(
+    "The centre's omniwatch.yaml: fleet.query_url, fleet.inventory_file and the times of its rules."
 )
 @click.option(
     "--prometheus.url", "url", metavar="URL", help="The centre's Prometheus API, instead of fleet.query_url."

@@ -6,17 +6,11 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
 
 
 @click.command()
-@click.option(
-    "--config.file",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The omniwatch.yaml whose group `notify` names the robots.",
-)
+@config_option("The omniwatch.yaml whose group `notify` names the robots.")
 @click.option("--log.level", "level", type=click.Choice(["debug", "info", "warn", "error"]), default="info")
 @click.option("--log.format", "form", type=click.Choice(["logfmt", "json"]), default="logfmt")
 def command(config_file: Path | None, level: str, form: str) -> None:

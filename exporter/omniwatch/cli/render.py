@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
 
 if TYPE_CHECKING:
     from omniwatch.bundle.render import Files
@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option(
-    "--config.file",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The site's omniwatch.yaml.",
-)
+@config_option("The site's omniwatch.yaml.")
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Write to DIR instead of printing."
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
 
 if TYPE_CHECKING:
     from omniwatch.intake import Intake
@@ -20,13 +20,7 @@ CHUNK_BYTES = 256 * 1024
 
 @click.command()
 @click.argument("file", metavar="FILE")
-@click.option(
-    "--config.file",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The site's omniwatch.yaml: its thresholds and intervals.",
-)
+@config_option("The site's omniwatch.yaml: its thresholds and intervals.")
 @click.option(
     "--metrics", "as_metrics", is_flag=True, help="Print what /metrics would show at the end instead."
 )

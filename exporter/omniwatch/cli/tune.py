@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
 
 if TYPE_CHECKING:
     from omniwatch.host.cgroup import Group
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--config.file",
-    "config_file",
-    type=click.Path(path_type=Path),
-    help="omniwatch.yaml; its server.unit is watched.",
-)
+@config_option("omniwatch.yaml; its server.unit is watched.")
 @click.option("--unit", help="Another unit than the settings'.")
 @click.option(
     "--seconds", type=click.FloatRange(1, 86400), default=60, show_default=True, help="How long to watch."
