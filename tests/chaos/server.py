@@ -53,8 +53,9 @@ def main(address: str, path: str, name: str, fault_at_s: str, gone_at_s: str | N
     server = http.server.ThreadingHTTPServer((host, int(port)), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     writer = EventWriter(Path(path), max_bytes=16 * 2**20)
+    clock = threading.Event()
     for event in speech(name, float(fault_at_s), None if gone_at_s is None else float(gone_at_s)):
-        time.sleep(max(0.0, event.t - time.time()))
+        clock.wait(max(0.0, event.t - time.time()))
         writer.put(event)
 
 
