@@ -57,7 +57,7 @@ SILENCES = {
     "ModelServerFailed": SPEECH | SERVER | {"ModelServerDown", "ModelServerCrashLooping"},
     "ModelServerCrashLooping": SPEECH | SERVER | {"ModelServerDown"},
     "SidecarDown": SPEECH | SIGHT | DEVICE,
-    "SpoolFull": SPEECH | {"SidecarBlind", "SourceLag", "EventsLost", "EventsInvalid"},
+    "SpoolFull": SPEECH | {"SidecarBlind", "SourceLag"},
     "SidecarBlind": SPEECH | {"SourceLag"},
     "ModelServerMute": {
         *("StreamSilent", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "RedLineErosion", "TurnsWithoutSpeech"),
