@@ -13,7 +13,7 @@ from omni.server import Omni
 from omniwatch.bundle import dashboard_lint, render
 from omniwatch.settings import Settings
 from omniwatch.stack import Stack
-from scraped import asked
+from scraped import WINDOW, asked
 from waiting import wait_until
 
 DASHBOARD = json.loads(render.render(Settings())[PurePosixPath("dashboards/model-server.json")])
@@ -24,17 +24,33 @@ EMPTY = {
 }
 """Queries that must be empty in this run, and why."""
 
+ENDED = (
+    "vllm_omni:requests_success_total",
+    "vllm_omni:audio_duration_s_count",
+    "vllm_omni:audio_underrun_s_count",
+)
+"""What vLLM-Omni counts when a turn ends."""
+
+
+def speak(omni: Omni, stream: str) -> None:
+    with chat(omni.port, {"X-Omni-Stream": stream}) as speech:
+        assert sum(speech)
+
 
 @pytest.fixture(scope="module")
 def stack(omni: Omni, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     directory = tmp_path_factory.mktemp("dashboard") / "stack"
     with Stack(directory, say=lambda line: None, model_server=f"127.0.0.1:{omni.port}") as stack:
         wait_until(lambda: stack.query('up{job="model_server"} == 1'), 30, "the server is scraped")
+        speak(omni, "first")
+        # A counter's increase is seen only from its second sample on: the first turn must be scraped before the others.
+        wait_until(
+            lambda: all(stack.query(counter) for counter in ENDED), 30, "the end of the first turn is scraped"
+        )
         for number in range(3):
-            with chat(omni.port, {"X-Omni-Stream": f"dashboard-{number}"}) as speech:
-                assert sum(speech)
-        spoke = "increase(vllm_omni:audio_ttfp_s_count[1m]) > 0"
-        wait_until(lambda: stack.query(spoke), 30, "its answers are scraped")
+            speak(omni, f"dashboard-{number}")
+        grown = [f"increase({counter}[{WINDOW['__rate_interval']}]) > 0" for counter in ENDED]
+        wait_until(lambda: all(stack.query(growth) for growth in grown), 30, "the others are scraped")
         yield stack
 
 
