@@ -22,7 +22,7 @@ test-omni: $(READY)  ## the tap on a real vLLM-Omni (installs one: 4 GB, minutes
 	$(BIN)/pytest --timeout=1800 tests/omni
 
 test-system: $(READY)  ## installation under a real systemd, in a container; needs root
-	@deploy/setup.sh debootstrap systemd-container
+	@deploy/setup.sh debootstrap systemd-container prometheus victoria-metrics
 	$(BIN)/pytest --timeout=1800 tests/system
 
 test-chaos: $(READY)  ## things break, one at a time, and a quiet hour; needs root for a file system that is full

@@ -10,6 +10,7 @@ import pytest
 from machine import CLONE, Machine, put, run, snapshot
 
 from system import server
+from system.operation import Operation
 from waiting import wait_until
 
 SIDECAR = "omniwatch.service"
@@ -77,6 +78,10 @@ def test_the_model_servers_unit_is_added_to_it(machine: Machine) -> None:
     refused = machine.run("omniwatch", "install", check=False)
     assert refused.returncode == 2
     assert "the package omniwatch has installed the sidecar" in refused.stderr
+
+
+class TestOperation(Operation):
+    """Of what the package brought."""
 
 
 def test_a_changed_config_survives_an_upgrade(machine: Machine, package: Path) -> None:

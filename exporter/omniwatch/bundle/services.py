@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 from omniwatch.bundle.payload import InstallError
 
 TIMEOUT_S = 120.0
 ACCOUNT = "omniwatch"
+NOT_LOADED = 5
+"""systemctl's exit code for a unit there is no file of."""
 
 
 def running(root: Path) -> bool:
@@ -67,8 +69,9 @@ def arrive(root: Path, *, enabled: Iterable[str], restarted: Iterable[str]) -> l
 
 
 def leave(root: Path, units: Iterable[str]) -> list[str]:
-    """Stop the units before their files go; returns what went wrong."""
-    return _all(["systemctl", "stop", unit] for unit in units) if running(root) else []
+    """Stop the units before their files go; returns what went wrong. One that systemd does not know is no fault."""
+    commands = [["systemctl", "stop", unit] for unit in units] if running(root) else []
+    return _all(commands, fine=(0, NOT_LOADED))
 
 
 def forget(root: Path, units: Iterable[str], *, account: bool) -> list[str]:
@@ -89,11 +92,11 @@ def _has_account(root: Path) -> bool:
         return False
 
 
-def _all(commands: Iterable[list[str]]) -> list[str]:
+def _all(commands: Iterable[list[str]], fine: Container[int] = (0,)) -> list[str]:
     faults = []
     for command in commands:
         done = _run(command)
-        if done.returncode:
+        if done.returncode not in fine:
             words = " ".join((done.stderr or done.stdout).split())
             faults.append(f"{' '.join(command)}: {words or f'exit code {done.returncode}'}")
     return faults
