@@ -14,8 +14,8 @@ import pytest
 from omniwatch import events as ev
 from omniwatch.sequence import SequenceTracker
 from omniwatch.settings import Settings
-from omniwatch.tap import DEFAULT_PATH, Tap
-from omniwatch.tap.writer import EventWriter
+from omniwatch.tap import Tap
+from omniwatch.tap.writer import DEFAULT_PATH, EventWriter
 from tapping import Tapped, disconnect, opening, read_events, said, says
 from waiting import wait_until
 
@@ -133,7 +133,7 @@ FORKED = """
 import os, sys
 from pathlib import Path
 from omniwatch.events import Video
-from omniwatch.tap.writer import EventWriter
+from omniwatch.tap.writer import DEFAULT_PATH, EventWriter
 writer = EventWriter(Path(sys.argv[1]), 2**30)
 def put(count):
     for n in range(count):

@@ -15,36 +15,9 @@ from omniwatch.probe.target import PATHS, Target
 from omniwatch.probe.turn import MAX_MESSAGE_BYTES, Asking, Hearing, explain, take_turn
 from omniwatch.resume.sse import DONE, Events, TooLongError
 from omniwatch.tap.audio import duration_ms
+from omniwatch.tap.chat import Chunk, Waveform
 
 READ_BYTES = 65536
-
-
-class Delta(msgspec.Struct):
-    """What a chunk adds to an answer."""
-
-    content: str | None = None
-
-
-class Waveform(msgspec.Struct):
-    """How a chunk's speech is encoded."""
-
-    format: str | None = None
-    sample_rate_hz: float | None = None
-
-
-class Choice(msgspec.Struct):
-    """One of the answers; only one was asked for."""
-
-    delta: Delta | None = None
-    audio_metadata: Waveform | None = None
-
-
-class Chunk(msgspec.Struct):
-    """One event of the answer."""
-
-    choices: list[Choice] = []
-    modality: str | None = None
-    error: Any = None
 
 
 _chunk = msgspec.json.Decoder(Chunk)

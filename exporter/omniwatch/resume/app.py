@@ -21,8 +21,7 @@ from omniwatch.resume.store import Store, Stream
 from omniwatch.resume.turn import Turn
 from omniwatch.resume.upstream import Upstream
 from omniwatch.settings import Settings, load
-from omniwatch.spool import MAX_BYTES
-from omniwatch.tap import DEFAULT_PATH, FLUSH_S
+from omniwatch.tap import FLUSH_S
 from omniwatch.tap.wire import App, Message, Receive, Scope, Send
 from omniwatch.tap.writer import EventWriter
 
@@ -56,7 +55,7 @@ class Resume:
             config = environ.get("OMNIWATCH_CONFIG")
             settings = load(Path(config) if config else None)
         self._settings = settings
-        self._writer = _writer(environ)
+        self._writer = EventWriter.of(environ)
         self._emit = emit or self._writer.put
         self._clock = clock
         self._first_id = first_id
@@ -206,12 +205,6 @@ class Resume:
             await self._app(scope, shutting, send)
         finally:
             self._writer.close(FLUSH_S)
-
-
-def _writer(environ: Mapping[str, str]) -> EventWriter:
-    size = environ.get("OMNIWATCH_EVENTS_MAX_BYTES", "")
-    max_bytes = int(size) if size.isdecimal() and int(size) else MAX_BYTES
-    return EventWriter(Path(environ.get("OMNIWATCH_EVENTS") or DEFAULT_PATH), max_bytes)
 
 
 def _is_event_stream(message: Message) -> bool:

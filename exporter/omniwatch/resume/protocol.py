@@ -14,7 +14,6 @@ for again with that header and `Last-Event-ID`, as clients of server-sent events
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -23,11 +22,11 @@ import msgspec
 from omniwatch import frames
 from omniwatch.events import Count, Millis, Span
 from omniwatch.frames import add
+from omniwatch.tap import naming
 
 CHAT, RESUME, RTX, REALIGN = "/v1/chat/completions", "/v1/resume", "/v1/rtx", "/v1/realign"
 PATHS = (RESUME, RTX, REALIGN)
 STREAM_HEADER = b"x-omni-resume"
-MAX_NAME = 64
 MAX_BODY = 4096
 """The longest body of a request to anything but the chat, bytes."""
 
@@ -220,14 +219,8 @@ class _Named(msgspec.Struct):
 
 def client_name(headers: Headers, body: bytes, client: tuple[str, int] | None) -> str:
     """Name the client behind a chat: by its header `X-Omni-Stream`, else the request's `user`, else its address."""
-    named = header(headers, b"x-omni-stream")
-    if not named:
-        try:
-            named = msgspec.json.decode(body, type=_Named).user
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            named = None
-    if not named:
-        named = client[0] if client else "local"
-    if len(named) > MAX_NAME:
-        named = f"{named[:47]}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
-    return named
+    try:
+        user = msgspec.json.decode(body, type=_Named).user
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        user = None
+    return naming.stated(headers, user) or (client[0] if client else "local")

@@ -13,17 +13,14 @@ import os
 import time
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from omniwatch.log import Seldom
-from omniwatch.spool import MAX_BYTES
 from omniwatch.tap import chat, realtime, report, video
 from omniwatch.tap.watch import Desk, Watch
 from omniwatch.tap.wire import App, Message, Receive, Scope, Send
 from omniwatch.tap.writer import EventWriter
 
 logger = logging.getLogger("omniwatch.tap")
-DEFAULT_PATH = "/run/omniwatch/events.jsonl"
 WARMUP = b"vllm_omni_warmup=1"
 """In the query of the connection that a duplex server opens to itself at its start."""
 FLUSH_S = 1.0
@@ -48,10 +45,7 @@ class Tap:
     ) -> None:
         self.app = app
         self._seldom = Seldom(time.monotonic)
-        self._writer = EventWriter(
-            Path(environ.get("OMNIWATCH_EVENTS") or DEFAULT_PATH),
-            _size(environ.get("OMNIWATCH_EVENTS_MAX_BYTES") or str(MAX_BYTES)),
-        )
+        self._writer = EventWriter.of(environ)
         self._desk = Desk(self._writer.put, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,16 +116,3 @@ class Tap:
     def _complain(self) -> None:
         if self._seldom("fault"):
             logger.exception("a message could not be understood; it passed unchanged")
-
-
-def _size(text: str) -> int:
-    try:
-        size = int(text)
-    except ValueError:
-        size = 0
-    if size <= 0:
-        logger.warning(
-            "OMNIWATCH_EVENTS_MAX_BYTES: expected a number of bytes > 0, got %r; using %d", text, MAX_BYTES
-        )
-        return MAX_BYTES
-    return size

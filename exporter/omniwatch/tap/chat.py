@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from typing import Any
 
 import msgspec
 
+from omniwatch.tap import naming
 from omniwatch.tap.audio import duration_ms
-from omniwatch.tap.listener import MAX_NAME, Listener, peer_of
+from omniwatch.tap.listener import Listener, peer_of
 from omniwatch.tap.watch import Desk, with_header
 from omniwatch.tap.wire import ELIDED, EventLines, Message, Scope, read
 
 PATH = "/v1/chat/completions"
-NAME_HEADER = b"x-omni-stream"
 MAX_BODY_BYTES = 8 * 2**20
 """Beyond it a request is not read: its client goes by its address."""
 
@@ -42,8 +41,9 @@ class Delta(msgspec.Struct):
 class Waveform(msgspec.Struct):
     """What the server says of a chunk's audio; `frame_count` is samples of each channel."""
 
-    frame_count: int = 0
-    sample_rate_hz: float = 0.0
+    format: str | None = None
+    frame_count: int | None = None
+    sample_rate_hz: float | None = None
 
 
 class Choice(msgspec.Struct):
@@ -139,11 +139,11 @@ class ChatWatch:
         listener.ask(self._turn, t=self._asked_t)
 
     def _claim_name(self) -> str:
-        for name, value in self._scope.get("headers", ()):
-            if name == NAME_HEADER and value:
-                return _name(value.decode("latin-1"))
-        if self._request and self._request.user and ELIDED not in self._request.user:
-            return _name(self._request.user)
+        user = self._request.user if self._request else None
+        if user and ELIDED in user:
+            user = None
+        if stated := naming.stated(self._scope.get("headers", ()), user):
+            return stated
         client = self._scope.get("client")
         address = str(client[0]) if client else "local"
         # Requests of one address at the same time are different listeners.
@@ -176,9 +176,10 @@ class ChatWatch:
                 listener.speak(self._turn, dur_ms)
 
     def _duration_ms(self, choice: Choice) -> float:
-        stated = choice.audio_metadata
-        if stated and stated.frame_count > 0 and stated.sample_rate_hz > 0:
-            return stated.frame_count / stated.sample_rate_hz * 1000.0
+        stated = choice.audio_metadata or Waveform()
+        samples, rate_hz = stated.frame_count or 0, stated.sample_rate_hz or 0.0
+        if samples > 0 and rate_hz > 0:
+            return samples / rate_hz * 1000.0
         content = choice.delta.content if choice.delta else None
         encoding = self._request.audio.format if self._request and self._request.audio else None
         return duration_ms(content, encoding) if content else 0.0
@@ -190,10 +191,3 @@ class ChatWatch:
         if self._listener:
             self._listener.finish_all(reason)
         self._desk.speaking_to.discard(self._claimed)
-
-
-def _name(text: str) -> str:
-    """Keep a client's name to the contract's length; long ones stay different by their digest."""
-    if len(text) <= MAX_NAME:
-        return text
-    return f"{text[:47]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

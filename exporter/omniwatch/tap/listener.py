@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from omniwatch import events
 from omniwatch.events import Turn
+from omniwatch.tap.naming import MAX_NAME
 from omniwatch.tap.wire import Scope
 
 MAX_CHUNK_MS = 600_000.0
 MAX_PTS_MS = 1e12
-MAX_NAME = 64
 
 
 class Listener:

@@ -7,13 +7,15 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from omniwatch.events import Event
 from omniwatch.log import Seldom
-from omniwatch.spool import Spool
+from omniwatch.spool import MAX_BYTES, Spool
 
 logger = logging.getLogger("omniwatch.tap")
+DEFAULT_PATH = "/run/omniwatch/events.jsonl"
 QUEUE_EVENTS = 8192
 """Over a minute of eight live streams; beyond it events are dropped, not kept."""
 BATCH_S = 0.02
@@ -35,6 +37,12 @@ class EventWriter:
         self._seldom = Seldom(time.monotonic)
         self._pid = 0
         self._overflow = 0
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> EventWriter:
+        """The writer that the environment names: OMNIWATCH_EVENTS, OMNIWATCH_EVENTS_MAX_BYTES."""
+        path = Path(environ.get("OMNIWATCH_EVENTS") or DEFAULT_PATH)
+        return cls(path, _size(environ.get("OMNIWATCH_EVENTS_MAX_BYTES") or str(MAX_BYTES)))
 
     def put(self, event: Event) -> None:
         """Hand over an event; never waits."""
@@ -86,3 +94,16 @@ class EventWriter:
             if waiting.empty():
                 time.sleep(BATCH_S)
         spool.close()
+
+
+def _size(text: str) -> int:
+    try:
+        size = int(text)
+    except ValueError:
+        size = 0
+    if size <= 0:
+        logger.warning(
+            "OMNIWATCH_EVENTS_MAX_BYTES: expected a number of bytes > 0, got %r; using %d", text, MAX_BYTES
+        )
+        return MAX_BYTES
+    return size
