@@ -141,6 +141,8 @@ def test_stable_bytes_for_a_small_one():
         ("uid: a", "uid: A B", "matching regex"),
         ("uid: a", "uid: [", "flow"),
         ("title: One", "type: pie, title: One", "Invalid enum value 'pie'"),
+        ("title: One", "sort: [Two], title: One", "no query is titled 'Two'"),
+        ("title: One", "columns: {Two: {}}, title: One", "no query is titled 'Two'"),
         (
             "      - {id: 1",
             "      - {id: 1, title: T, description: D, unit: s, queries: {a: up}}\n      - {id: 1",

@@ -57,6 +57,11 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
     width: Annotated[int, Meta(ge=1, le=COLUMNS)] = 12
     height: Annotated[int, Meta(ge=2, le=40)] = 8
 
+    def __post_init__(self) -> None:
+        for title in (*self.columns, *self.sort):
+            if title not in self.queries:
+                raise ValueError(f"no query is titled {title!r}")
+
 
 def panel_model(panel: Panel, place: dict[str, int], runbooks: str) -> dict[str, Any]:
     """Return the panel as Grafana has it, at its place in the grid; `runbooks` is the address of their folder."""
