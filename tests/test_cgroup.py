@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.core import Metric
 
-from omniwatch.host.cgroup import Reader, Usage, locate
+from omniwatch.host.cgroup import Reader, Usage, locate, tightest
 from omniwatch.settings import Server, Settings
 from trees import grow
 
@@ -119,11 +119,17 @@ def test_a_parents_quota_is_reported_under_the_parents_name(tmp_path: Path) -> N
     assert found["omni_server_cpu_quota_cores", "system.slice"] == 2
     assert found["omni_server_cpu_throttled_periods_total", "system.slice"] == 4
     assert found["omni_server_cpu_quota_cores", UNIT] == 0.5
+    assert tightest(locate(Server(), tmp_path)).name == UNIT
+    (slice_ / "cpu.max").write_text("40000 100000\n")
+    assert tightest(locate(Server(), tmp_path)).name == "system.slice"
 
 
-def test_a_unit_in_another_slice_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "slice_", ["omni.slice", "ai.slice/ai-models.slice", "system.slice/system-qwen3.slice"]
+)
+def test_a_unit_in_another_slice_is_found(tmp_path: Path, slice_: str) -> None:
     grow(tmp_path, "sys/fs/cgroup/cgroup.controllers: cpu")
-    grow(tmp_path, "sys/fs/cgroup/omni.slice/qwen3-omni.service/cpu.stat: usage_usec 1000000")
+    grow(tmp_path, f"sys/fs/cgroup/{slice_}/qwen3-omni.service/cpu.stat: usage_usec 1000000")
     assert scrape(tmp_path)["omni_server_cpu_seconds_total", UNIT] == 1
 
 

@@ -246,7 +246,9 @@ def test_a_full_disk_leaves_nothing_half_written(root: Path, monkeypatch: pytest
 def test_the_drop_in_of_tune_goes_with_the_rest(root: Path) -> None:
     before = snapshot(root)
     install(root, "--profile", "orin")
-    dropin.apply("qwen3-omni.service", dropin.text(Limit(None), 900, None), lambda: None, root)
+    dropin.apply(
+        "qwen3-omni.service", dropin.text("qwen3-omni.service", Limit(None), 900, None), lambda: None, root
+    )
     uninstall(root, "--purge")
     assert snapshot(root) == before
 
@@ -254,7 +256,9 @@ def test_the_drop_in_of_tune_goes_with_the_rest(root: Path) -> None:
 def test_the_users_own_drop_ins_stay(root: Path) -> None:
     install(root, "--profile", "orin")
     grow(root, f"{SERVER_UNIT}.d/10-own.conf: [Service]\\nNice=1")
-    dropin.apply("qwen3-omni.service", dropin.text(Limit(None), 900, None), lambda: None, root)
+    dropin.apply(
+        "qwen3-omni.service", dropin.text("qwen3-omni.service", Limit(None), 900, None), lambda: None, root
+    )
     uninstall(root, "--purge")
     assert [path.name for path in (root / f"{SERVER_UNIT}.d").iterdir()] == ["10-own.conf"]
 

@@ -206,6 +206,23 @@ def test_a_limit_is_not_lowered_by_itself() -> None:
     assert asked.recommended.limit.cores == 2
 
 
+@pytest.mark.parametrize(
+    ("limit", "has_burst", "wanted"),
+    [(Limit(0.8, 0.1), False, Limit(0.16, 0.02)), (Limit(10, 1.0), True, Limit(1.0, 0.1, 1.0))],
+    ids=["no burst", "long period"],
+)
+def test_a_quota_that_stops_too_long_keeps_its_cpus(limit: Limit, has_burst: bool, wanted: Limit) -> None:
+    advice = advise(watched(0.2, 12), limit, cpus=12, frame_s=FRAME_S, has_burst=has_burst, cap=True)
+    assert advice.now.blackout_s > 20 * MS
+    assert advice.recommended is not None
+    assert advice.recommended.limit == wanted
+
+
+def test_a_weight_is_not_lowered() -> None:
+    advice = advise(watched(0.5, 2), PUBLISHED, cpus=12, frame_s=FRAME_S, has_burst=True, weight=5000)
+    assert advice.weight == 5000
+
+
 def test_a_cap_that_is_too_small_says_so() -> None:
     advice = advise(
         watched(1.9, 4), Limit(None), cpus=12, frame_s=FRAME_S, has_burst=True, cap=True, cap_cores=2
@@ -222,7 +239,10 @@ def test_a_cap_that_is_too_small_says_so() -> None:
             ["--unit", "no/unit"],
             '--unit: expected the name of a unit, such as qwen3-omni.service, got "no/unit"',
         ),
-        (["--cap", "many"], '--cap: expected a number of CPUs > 0, got "many"'),
+        *(
+            (["--cap", cap], f'--cap: expected a number of CPUs, at least 0.01, got "{cap}"')
+            for cap in ("many", "inf", "nan", "0.004")
+        ),
         (["--apply"], "without a terminal it needs --yes"),
         (["--apply", "--revert"], "exclude each other"),
         (["--config.file", "/not/there.yaml"], "/not/there.yaml: No such file or directory"),

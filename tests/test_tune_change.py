@@ -15,12 +15,16 @@ from trees import grow
 
 
 def test_the_drop_in_takes_a_quota_away_or_sets_one() -> None:
-    free = dropin.text(Limit(None), 900, None).splitlines()
+    free = dropin.text("a.service", Limit(None), 900, None).splitlines()
     assert free[1:] == ["[Service]", "CPUQuota=", "CPUQuotaPeriodSec=", "CPUAccounting=yes", "CPUWeight=900"]
-    capped = dropin.text(Limit(0.32, 0.1, 0.32), 900, "/sys/fs/cgroup/x/cpu.max.burst").splitlines()
+    capped = dropin.text(
+        "a.service", Limit(0.32, 0.1, 0.32), 900, "/sys/fs/cgroup/x/cpu.max.burst"
+    ).splitlines()
     assert "CPUQuota=320%" in capped
     assert "CPUQuotaPeriodSec=100ms" in capped
     assert capped[-1] == "ExecStartPost=-+/bin/sh -c 'echo 320000 > /sys/fs/cgroup/x/cpu.max.burst'"
+    assert "CPUQuota=12.5%" in dropin.text("a.service", Limit(0.0125, 0.1), 900, None).splitlines()
+    assert dropin.text("ai.slice", Limit(None), 900, None).splitlines()[1] == "[Slice]"
 
 
 def tree(root: Path) -> dict[str, str]:
@@ -34,7 +38,7 @@ def test_apply_and_revert_leave_the_tree_as_it_was(tmp_path: Path) -> None:
             grow(tmp_path, f"{name}: ")
             (tmp_path / name).write_text(content)
         for weight in (900, 800):
-            text = dropin.text(Limit(None), weight, None)
+            text = dropin.text("qwen3-omni.service", Limit(None), weight, None)
             target = dropin.apply("qwen3-omni.service", text, lambda: reloads.append(1), tmp_path)
             assert target.read_text() == text
             assert dropin.diff("qwen3-omni.service", text, tmp_path) == ""
@@ -57,8 +61,8 @@ def test_another_ones_drop_in_is_left_alone(tmp_path: Path) -> None:
     ("taken", "says"),
     [
         (None, "cpu controller is not active"),
-        (Limits(0.05, 0.1, 0.0, 900), "the kernel has a quota of 0.50 CPUs, not a quota of 3.20 CPUs"),
-        (Limits(None, 0.1, 0.0, 900), "the kernel has no quota, not a quota of 3.20 CPUs"),
+        (Limits(0.05, 0.1, 0.0, 900), "the kernel has a quota of 0.5 CPUs, not a quota of 3.2 CPUs"),
+        (Limits(None, 0.1, 0.0, 900), "the kernel has no quota, not a quota of 3.2 CPUs"),
         (Limits(0.064, 0.02, 0.064, 900), "the kernel's period is 20 ms, not 100 ms"),
         (Limits(0.32, 0.1, 0.32, 100), "the kernel's weight is 100, not 900"),
         (Limits(0.32, 0.1, 0.0, 900), "the kernel's burst is 0 ms, not 320 ms"),
@@ -87,7 +91,7 @@ def test_a_change_is_read_back_from_the_kernels_files(tmp_path: Path) -> None:
     assert group.limits() == Limits(0.2, 0.1, 0.2, 900)
     other = change.plan(Server(), group, Limit(None), 900, tmp_path)
     wrong = change.apply(Server(), other, tmp_path, lambda: None, settle_s=0)
-    assert wrong == "the kernel has a quota of 2.00 CPUs, not no quota"
+    assert wrong == "the kernel has a quota of 2 CPUs, not no quota"
 
 
 def test_a_containers_limits_are_not_systemds(tmp_path: Path) -> None:

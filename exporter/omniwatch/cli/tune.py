@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +51,8 @@ def command(
 
     A quota stops all threads of the server at once, for up to 96 ms with the usual period of 100 ms: longer than one codec
     frame of 80 ms. The report says how long it stands still, what a frame's worst case is, whether the voice will drift
-    away from the picture, and what to set instead. Watch for ten minutes of real conversations before you --apply.
+    away from the picture, and what to set instead. Where a slice that the unit is in has a tighter quota, it is the slice
+    that is watched, and set. Watch for ten minutes of real conversations before you --apply.
 
     A limit is never lowered unless --cap names a number of CPUs. --apply asks, writes
     /etc/systemd/system/UNIT.d/50-cpu.conf, and reads back what the kernel took: exit code 1 when it took something else.
@@ -62,7 +64,7 @@ def command(
       omniwatch tune --revert
     """
     from omniwatch import settings
-    from omniwatch.host.cgroup import locate
+    from omniwatch.host.cgroup import locate, tightest
     from omniwatch.tune import change
 
     if do_apply and do_revert:
@@ -70,7 +72,7 @@ def command(
     if do_apply and not yes and not sys.stdin.isatty():
         raise click.UsageError("--apply asks first: without a terminal it needs --yes.")
     if cap not in (None, "auto") and not _is_cpus(cap):
-        raise click.UsageError(f'--cap: expected a number of CPUs > 0, got "{cap}"')
+        raise click.UsageError(f'--cap: expected a number of CPUs, at least 0.01, got "{cap}"')
     try:
         config = settings.load(config_file)
         server, frame_s = config.server, config.frames.frame_ms / 1000
@@ -83,10 +85,16 @@ def command(
         groups = locate(server)
         if not groups:
             raise UserError(f"{server.unit}: no cgroup of this name; is it running? (--unit names another)")
-        seen, advice = _watch(groups[0], seconds, cap, frame_s)
+        group = tightest(groups)
+        if group is not groups[0]:
+            click.echo(
+                f"{group.name}, which {server.unit} is in, has the tighter quota: it is watched", err=True
+            )
+            server = _of_unit(server, group.name)
+        seen, advice = _watch(group, seconds, cap, frame_s)
         _say(server.unit, seen, advice, frame_s, as_json)
         if do_apply and advice.recommended is not None:
-            plan = change.plan(server, groups[0], advice.recommended.limit, advice.weight)
+            plan = change.plan(server, group, advice.recommended.limit, advice.weight)
             click.echo(plan.diff or f"{plan.target}: is so already\n", nl=False, err=as_json)
             if not yes and not click.confirm("write this?", err=True):
                 return
@@ -103,7 +111,9 @@ def _of_unit(server: Server, unit: str) -> Server:
     import msgspec
 
     try:
-        return msgspec.convert({**msgspec.structs.asdict(server), "unit": unit}, type(server))
+        return msgspec.convert(
+            {**msgspec.structs.asdict(server), "unit": unit, "container_id_file": ""}, type(server)
+        )
     except msgspec.ValidationError as error:
         message = f'--unit: expected the name of a unit, such as {server.unit}, got "{unit}"'
         raise click.UsageError(message) from error
@@ -111,7 +121,7 @@ def _of_unit(server: Server, unit: str) -> Server:
 
 def _is_cpus(cap: str | None) -> bool:
     try:
-        return float(cap or "") > 0
+        return 0.01 <= float(cap or "") < math.inf
     except ValueError:
         return False
 
@@ -145,7 +155,8 @@ def _watch(group: Group, seconds: float, cap: str | None, frame_s: float) -> tup
         limit,
         cpus=_cpus(),
         frame_s=frame_s,
-        has_burst=limits.burst_s is not None,
+        # Only a service can set its burst anew at each start.
+        has_burst=limits.burst_s is not None and group.name.endswith(".service"),
         weight=limits.weight,
         cap=cap is not None,
         cap_cores=None if cap in (None, "auto") else float(cap or 0),

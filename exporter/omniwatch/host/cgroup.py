@@ -7,6 +7,7 @@ by the name of the unit that starts it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,10 +161,28 @@ def locate(server: Server, root: Path = Path("/")) -> list[Group]:
     for place in (*places, f"system.slice/{server.unit}", server.unit):
         if found := _group(trees, place, server.unit):
             return [found, *_parents(trees, place)]
-    for slice_ in (name for tree in trees.tasks for name in names(tree) if name.endswith(".slice")):
-        if found := _group(trees, f"{slice_}/{server.unit}", server.unit):
-            return [found, *_parents(trees, f"{slice_}/{server.unit}")]
+    for place in (f"{below}/{server.unit}" for tree in trees.tasks for below in _slices(tree)):
+        if found := _group(trees, place, server.unit):
+            return [found, *_parents(trees, place)]
     return []
+
+
+def tightest(groups: list[Group]) -> Group:
+    """Of a group and the slices it is in the one with the smallest quota; the group itself, where none has a smaller."""
+
+    def cores(group: Group) -> float:
+        limits = group.limits()
+        return math.inf if limits is None or limits.cores is None else limits.cores
+
+    return min([groups[0], *(group for group in groups[1:] if group.name.endswith(".slice"))], key=cores)
+
+
+def _slices(tree: str, below: str = "") -> Iterator[str]:
+    """Every slice of a tree: ai-models.slice is in ai.slice, and the instances of vllm@.service in system-vllm.slice."""
+    for name in names(f"{tree}/{below}", only_directories=True):
+        if name.endswith(".slice"):
+            yield f"{below}{name}"
+            yield from _slices(tree, f"{below}{name}/")
 
 
 def _group(trees: _Trees, place: str, name: str) -> Group | None:

@@ -51,25 +51,31 @@ def advise(
 ) -> Advice:
     """Recommend a limit. `cap` demands one, `cap_cores` a certain one; without either, there is to be no quota.
 
-    A limit that is there is never lowered, unless `cap_cores` says so.
+    A limit or a weight that is there is never lowered, unless `cap_cores` says so.
     """
     threads = seen.runnable(cpus)
+    share = max(WEIGHT, round(weight or 0))
     work = seen.cores * frame_s
     now = _outcome(limit, threads, work, frame_s)
     if cap_cores is not None:
         chosen = _given(cap_cores, has_burst)
         reason = f"{cap_cores:g} CPUs were asked for"
     elif cap:
-        chosen = _smallest(seen, threads, cpus, has_burst)
-        reason = f"{HEADROOM} times the 99th percentile of use, and no stop over {STOP_S * 1000:.0f} ms"
-        if limit.quota_s is not None and chosen.cores <= limit.cores and blackout_s(limit, threads) <= STOP_S:
-            return Advice(work, threads, now, None, WEIGHT, "the quota in force is enough: it is not lowered")
+        enough, given = (
+            _smallest(seen, threads, cpus, has_burst),
+            limit.cores if limit.quota_s is not None else 0,
+        )
+        if enough <= given and now.blackout_s <= STOP_S:
+            return Advice(work, threads, now, None, share, "the quota in force is enough: it is not lowered")
+        chosen = _given(max(enough, given), has_burst)
+        use = "as many CPUs as now" if enough <= given else f"{HEADROOM} times the 99th percentile of use"
+        reason = f"{use}, and no stop over {STOP_S * 1000:.0f} ms"
     else:
         if limit.quota_s is None and weight is not None and weight >= WEIGHT:
-            return Advice(work, threads, now, None, WEIGHT, "no quota and a high weight: nothing to mend")
+            return Advice(work, threads, now, None, share, "no quota and a high weight: nothing to mend")
         chosen = Limit(None, limit.period_s)
         reason = "a weight gives the server its CPUs when others want them, and stops nobody when they do not"
-    return Advice(work, threads, now, _outcome(chosen, threads, work, frame_s), WEIGHT, reason)
+    return Advice(work, threads, now, _outcome(chosen, threads, work, frame_s), share, reason)
 
 
 def _outcome(limit: Limit, threads: int, work_s: float, frame_s: float) -> Outcome:
@@ -83,14 +89,13 @@ def _outcome(limit: Limit, threads: int, work_s: float, frame_s: float) -> Outco
 
 def _given(cores: float, has_burst: bool) -> Limit:
     period = PERIOD_S if has_burst else SHORT_PERIOD_S
-    quota = cores * period
+    quota = round(cores * period, 6)
     return Limit(quota, period, quota if has_burst else 0.0)
 
 
-def _smallest(seen: Watched, threads: int, cpus: int, has_burst: bool) -> Limit:
-    """The smallest quota, rounded up to a tenth of a CPU, that holds both conditions."""
+def _smallest(seen: Watched, threads: int, cpus: int, has_burst: bool) -> float:
+    """The fewest CPUs, rounded up to a tenth of one, that hold both conditions."""
     period = PERIOD_S if has_burst else SHORT_PERIOD_S
     used = HEADROOM * percentile(seen.windows, 0.99) / WINDOW_S
     unstopped = quota_for(threads, period, STOP_S) / period
-    cores = min(float(cpus), math.ceil(max(used, unstopped, 0.1) * 10 - 1e-9) / 10)
-    return Limit(round(cores * period, 6), period, round(cores * period, 6) if has_burst else 0.0)
+    return min(float(cpus), math.ceil(max(used, unstopped, 0.1) * 10 - 1e-9) / 10)

@@ -35,7 +35,7 @@ def plan(server: Server, group: Group, limit: Limit, weight: int, root: Path = P
             f"{server.unit} starts a container, which systemd's limits do not reach: set --cpu-shares (and --cpus) in its"
             " command instead"
         )
-    text = dropin.text(limit, weight, burst_file(group))
+    text = dropin.text(server.unit, limit, weight, burst_file(group))
     target = dropin.directory(server.unit, root) / dropin.NAME
     return Plan(limit, weight, text, target, dropin.diff(server.unit, text, root))
 

@@ -11,7 +11,7 @@ from omniwatch.host.cgroup import Limits
 from omniwatch.tune.model import Limit
 
 NAME = "50-cpu.conf"
-_MARK = "# Written by `omniwatch tune`; `omniwatch tune --revert` takes it back."
+_MARK = "# Written by `omniwatch tune`"
 _BEFORE = ".before-omniwatch"
 _TOLERANCE = 0.02
 
@@ -25,13 +25,14 @@ def directory(unit: str, root: Path = Path("/")) -> Path:
     return root / "etc/systemd/system" / f"{unit}.d"
 
 
-def text(limit: Limit, weight: int, burst_file: str | None) -> str:
-    """The drop-in. systemd has no directive for a burst: where there is one it is written to `burst_file` at each start."""
-    lines = [_MARK, "[Service]"]
+def text(unit: str, limit: Limit, weight: int, burst_file: str | None) -> str:
+    """The drop-in. systemd has no directive for a burst: a service writes it to `burst_file` at each start."""
+    revert = f"{_MARK}; `omniwatch tune --unit {unit} --revert` takes it back."
+    lines = [revert, f"[{unit.rpartition('.')[2].capitalize()}]"]
     if limit.quota_s is None:
         lines += ["CPUQuota=", "CPUQuotaPeriodSec="]
     else:
-        lines += [f"CPUQuota={limit.cores:.0%}", f"CPUQuotaPeriodSec={limit.period_s * 1000:.0f}ms"]
+        lines += [f"CPUQuota={limit.cores * 100:.4g}%", f"CPUQuotaPeriodSec={limit.period_s * 1000:.0f}ms"]
     lines += ["CPUAccounting=yes", f"CPUWeight={weight}"]
     if limit.burst_s and burst_file:
         lines += [f"ExecStartPost=-+/bin/sh -c 'echo {limit.burst_s * 1e6:.0f} > {burst_file}'"]
@@ -110,7 +111,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _quota(cores: float | None) -> str:
-    return "no quota" if cores is None else f"a quota of {cores:.2f} CPUs"
+    return "no quota" if cores is None else f"a quota of {cores:.4g} CPUs"
 
 
 def _write(path: Path, content: str) -> None:
