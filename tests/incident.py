@@ -94,6 +94,7 @@ class Sidecar:
     name = "tail:/run/omniwatch/events.jsonl"
     up = True
     error = None
+    absent = False
     caught_up = True
 
     def __init__(self, settings: Settings, scenario: Scenario, seed: int, start: float) -> None:

@@ -158,6 +158,25 @@ def test_ready_while_any_source_can_be_read(tmp_path, start):
     assert value(sidecar, "omniwatch_source_up", source=f"tail:{tmp_path}/events.jsonl") == 1
 
 
+def test_blind_is_who_cannot_read_what_is_there_or_was_since_the_machine_was_started(tmp_path, start):
+    spool = tmp_path / "events.jsonl"
+
+    def blind(boot: str) -> float | None:
+        sidecar = start(boot=boot)
+        found = value(sidecar, "omniwatch_source_blind", source=f"tail:{spool}")
+        sidecar.close()
+        return found
+
+    assert blind("first") == 0, "its server has not spoken yet"
+    write(spool, audio(0))
+    assert blind("first") == 0
+    spool.unlink()
+    assert blind("first") == 1
+    assert blind("second") == 0, "the spool went with the machine's memory"
+    spool.symlink_to(spool)
+    assert blind("second") == 1, "there, and nobody can read it"
+
+
 def test_healthy_while_the_reader_comes_round(start, times):
     sidecar = start()
     sidecar.step()

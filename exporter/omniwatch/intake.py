@@ -29,6 +29,7 @@ class Saved(msgspec.Struct):
     position: dict[str, Any]
     sequence: SequenceTracker
     counts: Counts
+    seen: bool = False
 
 
 class Intake:
@@ -41,12 +42,15 @@ class Intake:
         self.sequence = SequenceTracker()
         self.last_invalid: Invalid | None = None
         """The last line refused, for the log; whoever reports it sets it back to None."""
+        self.seen = False
+        """Whether the source could be read since this machine was started."""
 
     def step(self, table: StreamTable, budget: int) -> bool:
         """Read about `budget` bytes and apply them; return whether there was anything."""
         chunk = self.source.read(budget)
         if chunk:
             self._take(chunk, table)
+        self.seen |= self.source.up
         dropped = self.source.invalid
         for reason, count in dropped.items():
             self.counts.invalid[reason] += count
@@ -75,16 +79,22 @@ class Intake:
             self.counts.invalid[line.reason] += 1
         self.last_invalid = lines[-1]
 
+    @property
+    def blind(self) -> bool:
+        """Whether what is there, or was, cannot be read. A server that has not spoken yet has nothing there."""
+        return not self.source.up and (self.seen or not self.source.absent)
+
     def lag_s(self, now: float) -> float:
         """Return how far behind the server's present the reader is, in seconds."""
         return 0.0 if self.source.caught_up or not self.counts.last_t else max(0.0, now - self.counts.last_t)
 
     def save(self) -> Saved:
         """Return what `restore` needs to go on from here."""
-        return Saved(self.source.state(), self.sequence, self.counts)
+        return Saved(self.source.state(), self.sequence, self.counts, self.seen)
 
-    def restore(self, saved: Saved) -> None:
-        """Go on where a former run stopped."""
+    def restore(self, saved: Saved, *, same_boot: bool) -> None:
+        """Go on where a former run stopped, in this start of the machine or, the spool gone with its memory, in another."""
         self.source.restore(saved.position)
         self.sequence = saved.sequence
         self.counts = saved.counts
+        self.seen = saved.seen and same_boot

@@ -42,6 +42,13 @@ OWN_FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "gauge",
+        "omniwatch_source_blind",
+        "1 while a source that is there, or was since the machine was started, cannot be read.",
+        ("source",),
+        _per_source(lambda intake, view: float(intake.blind)),
+    ),
+    Family(
+        "gauge",
         "omniwatch_source_lag_seconds",
         "How old the newest event read is while there is more to read; 0 once all is read.",
         ("source",),

@@ -19,6 +19,7 @@ class Recording:
     name = "replay"
     up = True
     error: str | None = None
+    absent = False
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -51,10 +51,14 @@ class Saving(msgspec.Struct):
 
     state: State
     intakes: dict[str, Saved]
+    boot: str = ""
 
 
 class Sidecar(Collector):
-    """Reads all sources into one table. `clock` gives seconds since the epoch, `monotonic` seconds that never step."""
+    """Reads all sources into one table. `boot` is the machine's start, of which a checkpoint may be or not.
+
+    `clock` gives seconds since the epoch, `monotonic` seconds that never step.
+    """
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class Sidecar(Collector):
         sources: Iterable[Source],
         *,
         state_file: Path | None = None,
+        boot: str = "",
         load_settings: Callable[[], tuple[Settings, list[Source]]] | None = None,
         host: Callable[[], Iterable[Metric]] = lambda: (),
         path_rtt: Callable[[list[str]], dict[str, float]] | None = None,
@@ -71,6 +76,7 @@ class Sidecar(Collector):
         self.table = StreamTable(settings)
         self.intakes = [Intake(source) for source in sources]
         self._state_file = state_file
+        self._boot = boot
         self._load_settings = load_settings
         self._host = host
         self._path_rtt = path_rtt
@@ -235,7 +241,7 @@ class Sidecar(Collector):
         try:
             for intake in self.intakes:
                 if intake.name in saved.intakes:
-                    intake.restore(saved.intakes[intake.name])
+                    intake.restore(saved.intakes[intake.name], same_boot=saved.boot == self._boot)
         except SourceError as error:
             # Positions and table are of one moment: without one of them, none.
             for intake in self.intakes:
@@ -254,7 +260,7 @@ class Sidecar(Collector):
         self._next_checkpoint = self._monotonic() + CHECKPOINT_S
         if self._state_file is None:
             return
-        saving = Saving(self.table.state, {intake.name: intake.save() for intake in self.intakes})
+        saving = Saving(self.table.state, {intake.name: intake.save() for intake in self.intakes}, self._boot)
         try:
             checkpoint.save(self._state_file, msgspec.msgpack.encode(saving))
         except OSError as error:

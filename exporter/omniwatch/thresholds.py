@@ -138,7 +138,6 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_for_s: Hold = 15
     """Less than this share of the memory that CPUs and GPU have together can still be had."""
     blind_for_s: Hold = 60
-    blind_since_s: Seconds = 21_600
     """Events could be read at some time in this long, and now they cannot."""
     signals_for_s: Hold = 60
     """A reader of the device's own signals fails."""

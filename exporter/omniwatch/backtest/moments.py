@@ -35,6 +35,7 @@ class Moments:
 
     up = True
     error: str | None = None
+    absent = False
     caught_up = True
     """At every moment: what the file holds for later is not written yet."""
 

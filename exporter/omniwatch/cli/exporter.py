@@ -68,6 +68,7 @@ def command(
     from omniwatch.settings import Settings, load
     from omniwatch.sidecar import Sidecar, in_directory
     from omniwatch.sources import Source, open_source
+    from omniwatch.sysfs import read_text
     from omniwatch.web import Pages, make_app
     from omniwatch.web.config import load as check_web_config
     from omniwatch.web.server import serve
@@ -89,6 +90,7 @@ def command(
             settings,
             opened,
             state_file=None if state_dir is None else in_directory(state_dir),
+            boot=read_text("/proc/sys/kernel/random/boot_id") or "",
             load_settings=load_all,
             host=host.Host({**host.discover(settings), "tcp": tcp}).collect,
             path_rtt=tcp.rtt_ms,

@@ -13,14 +13,16 @@ class SourceError(ValueError):
 class Source(Protocol):
     """A place whole lines are read from, without blocking, each exactly once.
 
-    `name` is the value of the label `source`. `up` is False while it cannot be read, and `error` then says why in
-    one line. `caught_up` is True when the last `read` left nothing unread. `invalid` counts, by reason of
-    `events.REASONS`, lines the source itself had to drop (they are never returned); who reads them sets them to 0.
+    `name` is the value of the label `source`. `up` is False while it cannot be read, and `error` then says why in one
+    line; `absent` is True where that is only because nothing is there, as before a server's first word. `caught_up` is
+    True when the last `read` left nothing unread. `invalid` counts, by reason of `events.REASONS`, lines the source
+    itself had to drop (they are never returned); who reads them sets them to 0.
     """
 
     name: str
     up: bool
     error: str | None
+    absent: bool
     caught_up: bool
     invalid: dict[str, int]
 

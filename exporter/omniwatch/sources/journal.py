@@ -128,6 +128,7 @@ class Journal:
         self.name = f"journal:{unit}"
         self.up = False
         self.error: str | None = "journalctl not started yet"
+        self.absent = False
         self.caught_up = False
         self.invalid: dict[str, int] = {}
         self.foreign = 0

@@ -37,6 +37,7 @@ class Stdin:
             raise SourceError("-: standard input is a directory; give it a pipe or a file")
         self.up = True
         self.error: str | None = None
+        self.absent = False
         self.caught_up = False
         self.invalid: dict[str, int] = {}
         self._fd = fd

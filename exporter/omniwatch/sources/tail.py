@@ -49,6 +49,7 @@ class Tail:
         self.name = f"tail:{path}"
         self.up = False
         self.error: str | None = None
+        self.absent = False
         self.caught_up = False
         self.invalid = {"nul": 0, "oversize": 0, "truncated": 0} if invalid is None else invalid
         self.rotations = 0
@@ -56,7 +57,6 @@ class Tail:
         self.bytes_behind = 0
         self._at: Position | None = None
         self._fd = -1
-        self._absent = False
         self._rewritten = False
         self._in_copy = False
         self._current: File | None = None
@@ -90,7 +90,7 @@ class Tail:
                 piece = self._go_on(at, data)
                 if piece is None:
                     # Absent, but with siblings from before the first look: it may be amid a rotation.
-                    self.caught_up = self.up or (self._absent and bool(at.ino or not at.mtime_ns))
+                    self.caught_up = self.up or (self.absent and bool(at.ino or not at.mtime_ns))
                     break
                 pieces.append(piece)
                 budget -= len(piece)
@@ -105,7 +105,7 @@ class Tail:
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to read of what the path has, or had."""
-        return self.caught_up or (self._absent and self._fd < 0)
+        return self.caught_up or (self.absent and self._fd < 0)
 
     def finish(self) -> bytes:
         """Close for good, the path being gone: return the last line, if it is whole but for its end."""
@@ -145,17 +145,17 @@ class Tail:
     def _look(self) -> None:
         """See what the path leads to now and, where that is not the held file, what follows it."""
         self._later = []
-        self._absent = False
+        self.absent = False
         try:
             self._current = file_at(self.path)
             self.up, self.error = True, None
         except OSError as error:
             self._current = None
-            self._absent = isinstance(error, FileNotFoundError)
+            self.absent = isinstance(error, FileNotFoundError)
             self._fail(error)
         at, now = self._at, self._current
         if at is None:
-            if now or (self._absent and self.path.parent.is_dir()):
+            if now or (self.absent and self.path.parent.is_dir()):
                 # Siblings that were there before the first look are not to be read.
                 there = survey(self.path).rotated
                 self._at = Position(mtime_ns=max((file.mtime_ns + 1 for file in there), default=0))

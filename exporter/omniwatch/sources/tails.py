@@ -27,6 +27,7 @@ class Tails:
         self.name = f"tail:{pattern}"
         self.up = False
         self.error: str | None = None
+        self.absent = False
         self.caught_up = False
         self.invalid = {"nul": 0, "oversize": 0, "truncated": 0}
         self.rotations = 0
@@ -61,6 +62,7 @@ class Tails:
         self.caught_up = budget > 0 and all(tail.caught_up for tail in tails)
         self.up = bool(tails) and all(tail.up for tail in tails)
         self.error = next((tail.error for tail in tails if not tail.up), None)
+        self.absent = not self.up and all(tail.absent for tail in tails if not tail.up)
         if not tails:
             self.error = f"{self.pattern}: no file matches"
         self.bytes_behind = sum(tail.bytes_behind for tail in tails)
