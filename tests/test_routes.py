@@ -75,7 +75,7 @@ def test_alerts_of_one_name_on_one_device_are_one_message(bundle):
 
 def test_a_watchdog_calls_every_minute(bundle):
     route = config(bundle)["route"]["routes"][2]
-    assert (route["receiver"], route["group_interval"], route["repeat_interval"]) == ("watchdog", "1m", "1m")
+    assert (route["receiver"], route["group_interval"], route["repeat_interval"]) == ("watchdog", "1m", "50s")
 
 
 def test_every_alert_is_in_the_scheme_of_silences_and_the_scheme_knows_no_other(bundle):

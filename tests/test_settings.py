@@ -44,6 +44,10 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
             "streams: {max_streams: 2.5}",
             "omniwatch.yaml: streams.max_streams: expected a whole number >= 1, <= 4096, got 2.5",
         ),
+        (
+            "objective: {in_time_share: 0.9}",
+            "omniwatch.yaml: objective.page_burn: expected a number < 10, all answers late with an in_time_share of 0.9",
+        ),
         ("[]", 'omniwatch.yaml: expected a mapping, got "list"'),
         ("a: [", "omniwatch.yaml: "),
         ("a: \x00", "omniwatch.yaml: "),

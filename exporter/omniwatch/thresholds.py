@@ -54,6 +54,16 @@ class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ticket_window_s: Seconds = 21_600
     ticket_short_s: Seconds = 1800
 
+    def __post_init__(self) -> None:
+        """Refuse a burn that no share of late answers can reach."""
+        most = 1 / (1 - self.in_time_share)
+        for name in ("page_burn", "ticket_burn"):
+            if getattr(self, name) >= most:
+                raise ValueError(
+                    f"{name}: expected a number < {most:.3g}, all answers late with an in_time_share of {self.in_time_share:g}, "
+                    f"got {getattr(self, name):g}"
+                )
+
 
 class ModelServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the model server says of itself (alerts/server.rules.yaml)."""
