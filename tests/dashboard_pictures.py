@@ -55,7 +55,7 @@ def main(out: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="omniwatch-pictures-") as name:
         directory = Path(name)
         rules = rules_of(directory / "bundle")
-        tsdb = Tsdb(directory, SETTINGS.alerts.scrape_interval_s)
+        tsdb = Tsdb(directory, SETTINGS.alerts.scrape_interval_s, SETTINGS.alerts.evaluation_interval_s)
         queries = [query for model in models.values() for _, query in dashboard_lint.queries(model)]
         tsdb.fill(scraped(directory / "orin", asked_for([*queries, *(rule.expression for rule in rules)])))
         evaluate(tsdb, [rule for rule in rules if not rule.name.startswith("uplink:")])
@@ -79,7 +79,7 @@ def draw(model: dict[str, Any], path: Path, url: str, choices: dict[str, list[st
 def centre_of(directory: Path, names: set[str]) -> Tsdb:
     """Return the Prometheus of a fleet's centre: devices that fall silent and come back, and what its rules record of them."""
     fleet = members(Plan(devices=FLEET, skewed_share=0.0))
-    tsdb = Tsdb(directory / "centre", SETTINGS.fleet.interval_s)
+    tsdb = Tsdb(directory / "centre", SETTINGS.fleet.interval_s, SETTINGS.fleet.interval_s)
     tsdb.fill(sent_up(fleet))
     rules = read(directory / "bundle/alerts/fleet.rules.yaml", SETTINGS.fleet.evaluation_s)
     # Live, nothing is there yet of the time that is looked ahead to; here everything is.

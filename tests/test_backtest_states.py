@@ -9,7 +9,9 @@ import yaml
 
 from bundles import promtool
 from omniwatch.backtest.errors import BacktestError
+from omniwatch.backtest.rules import Rule
 from omniwatch.backtest.states import Answer, Episode, Hold, episodes, merged
+from omniwatch.backtest.templates import alerts
 from omniwatch.replay import rule_states
 
 FIFTEEN = Hold(15)
@@ -60,6 +62,42 @@ def test_the_metrics_name_is_no_label_of_an_alert_and_two_series_may_not_be_one(
     assert merged([first, later]) == {(("x", "1"),): {0: 1.0, 5: 2.0}}
     with pytest.raises(BacktestError, match="two series are one alert"):
         merged([first, Answer({"__name__": "b", "x": "1"}, [(0, 2.0)])])
+
+
+STREAMS = [Answer({"__name__": "a", "stream": n, "job": "x"}, [(0, 1.0), (5, 2.0)]) for n in ("1", "0")]
+
+
+@pytest.mark.parametrize(
+    ("given", "streams"),
+    [
+        ({"severity": "page"}, ["0", "1"]),
+        ({"stream": "s{{ $labels.stream }}"}, ["s0", "s1"]),
+        ({"stream": "{{$labels.job}}-{{ .Labels.stream }}{{ $labels.absent }}"}, ["x-0", "x-1"]),
+        ({"stream": "{{ printf `s%s` $labels.stream }}"}, ["0", "1"]),
+        (
+            {"stream": "all", "severity": "{{ if gt $value 0.5 }}page{{ else }}ticket{{ end }}"},
+            ["all", "all"],
+        ),
+    ],
+)
+def test_a_label_that_is_a_template_tells_alerts_apart(given, streams):
+    found = alerts(given, STREAMS)
+    assert [(dict(labels)["stream"], values) for labels, values in found] == [
+        (stream, {0: 1.0, 5: 2.0}) for stream in streams
+    ]
+    assert all("__name__" not in dict(labels) for labels, _ in found)
+
+
+def test_a_severity_that_depends_on_the_value_is_templated():
+    rule = Rule("A", "x", 5, labels={"severity": "{{ if gt $value 0.5 }}page{{ else }}ticket{{ end }}"})
+    assert rule.severity == "templated"
+    assert [dict(labels)["severity"] for labels, _ in alerts(rule.labels, STREAMS)] == ["templated"] * 2
+
+
+def test_a_template_that_says_nothing_is_no_label_and_one_that_makes_two_series_one_is_refused():
+    assert dict(alerts({"team": "{{ $labels.team }}"}, STREAMS)[0][0]) == {"job": "x", "stream": "0"}
+    with pytest.raises(BacktestError, match="two series are one alert"):
+        alerts({"stream": "{{ $labels.job }}"}, STREAMS)
 
 
 def spoiled(luck: random.Random, length: int) -> list[float | None]:

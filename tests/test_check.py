@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,27 @@ def test_tests_at_another_interval_than_the_rules_are_lint(tmp_path):
 )
 def test_exit_codes_are_promtools(statuses, code):
     assert check.exit_code(check.Result(status, "check", "subject") for status in statuses) == code
+
+
+VLLM = """#!/bin/sh
+echo "  --host HOST  address"
+"""
+UNKNOWN = "FAILED: vLLM: orin: --port: the installed vLLM does not know it; the closest is --host\n"
+
+
+@pytest.mark.usefixtures("no_tools")
+@pytest.mark.parametrize("name", ["./vllm-omni", "vllm-omni"])
+def test_a_program_is_found_where_a_shell_finds_it(tmp_path, monkeypatch, name):
+    (tmp_path / "vllm-omni").write_text(VLLM)
+    (tmp_path / "vllm-omni").chmod(0o755)
+    (monkeypatch.chdir if "/" in name else partial(monkeypatch.setenv, "PATH"))(str(tmp_path))
+    assert UNKNOWN in run("--vllm", name, exit_code=1).output
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_program_without_a_slash_is_looked_for_in_path_and_not_here(tmp_path, monkeypatch):
+    (tmp_path / "vllm-omni").write_text(VLLM)
+    (tmp_path / "vllm-omni").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    message = "Error: vllm-omni: No such file or directory\n"
+    assert run("--vllm", "vllm-omni", exit_code=2).stderr == message

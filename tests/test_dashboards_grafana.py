@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -193,6 +194,39 @@ def test_user_errors_are_one_line(fake, tmp_path):
         'Error: --url: expected http://… or https://…, got "grafana"\n'
     )
     assert fake.writes == 0
+
+
+@pytest.mark.parametrize("given", ["--url", "grafana.url"])
+@pytest.mark.parametrize("command", ["push", "diff"])
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("http://host:abc", "is no address of a Grafana: Port could not be cast to integer value as 'abc'"),
+        ("http://host:99999", "is no address of a Grafana: Port out of range 0-65535"),
+        ("http://[::1", "is no address of a Grafana: Invalid IPv6 URL"),
+        ("http://:3000", "is no address of a Grafana: expected http://HOST[:PORT][/PATH]"),
+        ("http://a b", "is no address of a Grafana: expected http://HOST[:PORT][/PATH]"),
+    ],
+)
+def test_an_address_that_is_none_is_said_in_one_line(tmp_path, given, command, address, why):
+    site = tmp_path / "omniwatch.yaml"
+    site.write_text(json.dumps({"grafana": {"url": address}}))
+    words = ["--url", address] if given == "--url" else ["--config.file", site]
+    assert run(None, command, *words, exit_code=2).stderr == f'Error: "{address}" {why}\n'
+
+
+def test_a_host_whose_name_cannot_be_is_said_in_one_line():
+    told = run(None, "push", "--url", f"http://{'a' * 70}", exit_code=2).stderr
+    assert told.startswith(f"Error: http://{'a' * 70}: cannot be reached: ")
+    assert told.count("\n") == 1
+
+
+def test_a_grafana_at_an_ipv6_address_is_asked():
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as closed:
+        port = closed.getsockname()[1]
+    assert run(None, "push", "--url", f"http://[::1]:{port}", exit_code=2).stderr == (
+        f"Error: http://[::1]:{port}: cannot be reached: Connection refused\n"
+    )
 
 
 def test_without_the_extra_one_line_says_what_to_install():

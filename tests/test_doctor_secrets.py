@@ -115,6 +115,11 @@ def planted_device(tmp_path: Path, plant: Plant, *, valid: bool = True) -> Devic
         f'started with --api-key {plant(safe)} --hf-token={plant(safe)} --served "x"',
         f"password={plant(safe)} DB_PASSWORD: {plant(safe)} client_secret => token={plant(safe)}",
         f'{{"access_token": "{plant()}", "refresh_token":"{plant()}"}}',
+        f"non-default args: {{'model': 'm', 'api_key': ['{plant(safe)}'], 'port': 8000}}",
+        f'{{"api_key": ["{plant()}", "{plant()}"], "tokens_out": [1, 2]}}',
+        f"Namespace(api_key=('{plant()}', '{plant(safe)}'), port=8000)",
+        f"api_key: [{plant(safe)}, {plant(safe)}] and x-api-key: ['{plant()}', '{plant()}']",
+        json.dumps({"body": json.dumps({"access_token": [plant(), [plant(), plant()]]})}),
         f"connecting to postgres://omni:{plant(safe)}@db.example/omni",
         f"POST https://hooks.slack.example/services/T0123/B0456/{plant(safe)} 500",
         f"POST https://open.feishu.example/open-apis/bot/v2/hook/{plant(safe)} failed",
@@ -214,6 +219,21 @@ def test_what_is_no_secret_stays(tmp_path):
     assert '"stream":"stream-1"' in events
     assert "# no event (" in events
     assert "**CodecDrift** fires (page) device orin since now" in summary.write(evidence, "orin", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("{'api_key': ['myOwnApiKey42xyz'], 'port': 8000}", f"{{'api_key': {GONE}, 'port': 8000}}"),
+        ('{"api_key": ["tokenABC123456", "tok2secret"], "port": 1}', f'{{"api_key": {GONE}, "port": 1}}'),
+        ("f(api_key=('a', \"b)\", ['c]', 'd']), port=1)", f"f(api_key={GONE}, port=1)"),
+        ('"api_key": [\n  "a",\n  "b"\n],\n"port": 1', f'"api_key": {GONE},\n"port": 1'),
+        ("api_key: ['cut sho\nport=[1]", f"api_key: {GONE}\nport=[1]"),
+        ("prompt_token_ids=[1, 2], x=(3)", "prompt_token_ids=[1, 2], x=(3)"),
+    ],
+)
+def test_a_list_of_secrets_goes_whole_and_no_more_than_it(text, left):
+    assert Redactor()(text) == left
 
 
 @pytest.mark.parametrize(

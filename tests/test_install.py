@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from omniwatch import __version__, settings
-from omniwatch.bundle import payload
-from omniwatch.cli.install import command as install_command
-from omniwatch.cli.status import command as status_command
-from omniwatch.cli.uninstall import command as uninstall_command
-from omniwatch.tune import dropin
-from omniwatch.tune.model import Limit
+from installing import (
+    CONFIG,
+    MANIFEST,
+    SERVER_UNIT,
+    UNIT,
+    device,
+    install,
+    snapshot,
+    uninstall,
+)
+from omniwatch import __version__
 from trees import grow
-
-CONFIG = "etc/omniwatch/omniwatch.yaml"
-UNIT = "etc/systemd/system/omniwatch.service"
-SERVER_UNIT = "etc/systemd/system/qwen3-omni.service"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A device's file tree: an interpreter, and a user's own things."""
-    grow(tmp_path, f"{str(payload.interpreter()).lstrip('/')}: stands for an interpreter")
-    grow(tmp_path, "etc/systemd/system/own.service: [Service]\\nExecStart=/bin/true")
-    grow(tmp_path, "proc/meminfo: MemTotal:       62841200 kB")
-    return tmp_path
-
-
-def snapshot(root: Path) -> dict[str, str]:
-    """Every path below, with what it holds."""
-    return {
-        str(path.relative_to(root)): f"-> {path.readlink()}"
-        if path.is_symlink()
-        else "folder"
-        if path.is_dir()
-        else path.read_bytes().hex()
-        for path in sorted(root.rglob("*"))
-        if "__pycache__" not in path.parts
-    }
-
-
-def install(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(install_command, ["--root", str(root), *arguments])
-
-
-def uninstall(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(uninstall_command, ["--root", str(root), *arguments])
+    return device(tmp_path)
 
 
 def test_install_and_purge_leave_the_tree_as_it_was(root: Path) -> None:
@@ -64,23 +40,6 @@ def test_install_and_purge_leave_the_tree_as_it_was(root: Path) -> None:
     gone = uninstall(root, "--purge")
     assert gone.exit_code == 0, gone.output
     assert snapshot(root) == before
-
-
-def test_without_purge_only_config_and_state_stay(root: Path) -> None:
-    before = snapshot(root)
-    install(root)
-    grow(root, "var/lib/omniwatch/checkpoint: counted so far")
-    done = uninstall(root)
-    assert f"kept {root / CONFIG}" in done.output
-    left = snapshot(root).keys() - before.keys()
-    assert left == {
-        "etc/omniwatch",
-        CONFIG,
-        "var",
-        "var/lib",
-        "var/lib/omniwatch",
-        "var/lib/omniwatch/checkpoint",
-    }
 
 
 def test_a_second_installation_changes_nothing(root: Path) -> None:
@@ -164,13 +123,6 @@ def test_an_upgrade_without_a_profile_leaves_the_model_server_alone(root: Path) 
     assert not (root / SERVER_UNIT).exists()
 
 
-def test_a_first_config_is_valid_and_says_what_was_chosen(root: Path) -> None:
-    install(root, "--profile", "3b-int8-moe4")
-    config = settings.load(root / CONFIG)
-    assert config.server.profile == "3b-int8-moe4"
-    assert config.server.device_memory_gb == pytest.approx(64.3), "as measured"
-
-
 @pytest.mark.parametrize(
     ("content", "arguments", "says"),
     [
@@ -203,70 +155,78 @@ def test_another_ones_unit_is_not_overwritten(root: Path) -> None:
     assert "/my/own/server" not in (root / SERVER_UNIT).read_text()
 
 
-def test_a_changed_unit_is_noticed(root: Path) -> None:
-    install(root)
-    with (root / UNIT).open("a") as unit:
-        unit.write("# mine\n")
-    (root / "opt/omniwatch/bin/omniwatch").unlink()
-    told = CliRunner().invoke(status_command, ["--root", str(root)])
-    assert told.exit_code == 1
-    assert "/etc/systemd/system/omniwatch.service was changed" in told.output
-    assert "/opt/omniwatch/bin/omniwatch is missing" in told.output
-    assert install(root).exit_code == 2
+def test_an_edited_unit_is_refused_and_its_difference_is_shown(root: Path) -> None:
+    """Also where it is not text: a diff of it is still printed, and --force replaces it."""
+    install(root, "--profile", "orin")
+    for path, lines in ((SERVER_UNIT, b"# mine\n"), (UNIT, b"# m\xefne\n")):
+        with (root / path).open("ab") as unit:
+            unit.write(lines)
+    before = snapshot(root)
+    refused = install(root, "--profile", "orin")
+    assert refused.exit_code == 2
+    assert f"{root / SERVER_UNIT}: not as omniwatch wrote it" in refused.stderr
+    shown = install(root, "--profile", "orin", "--diff")
+    assert shown.exit_code == 1
+    assert {f"--- {root / SERVER_UNIT}", "-# mine", "-# m\ufffdne"} <= set(shown.stdout.splitlines())
+    assert snapshot(root) == before
+    assert install(root, "--profile", "orin", "--force").exit_code == 0
+    assert b"mine" not in (root / SERVER_UNIT).read_bytes()
 
 
-def test_status_of_a_good_installation(root: Path) -> None:
-    install(root)
-    told = CliRunner().invoke(status_command, ["--root", str(root), "--json"])
-    assert told.exit_code == 0
-    assert {finding["what"]: finding["ok"] for finding in json.loads(told.output)} == {
-        "files": True,
-        "configuration": True,
-    }
+def test_a_damaged_list_of_what_was_installed_is_written_anew_by_force(root: Path) -> None:
+    install(root, "--profile", "orin")
+    good = (root / MANIFEST).read_bytes()
+
+    def refuses(done: Result) -> None:
+        assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+        assert done.stderr.startswith(f"Error: {root / MANIFEST}: ")
+        assert done.stderr.endswith(
+            "; `omniwatch install --force` with the options of before writes it anew\n"
+        )
+
+    for damage in (b'{"version": "\xff", "files": {}}', b"[]", b"{", b""):
+        (root / MANIFEST).write_bytes(damage)
+        refuses(uninstall(root))
+    refuses(install(root))
+    assert install(root, "--profile", "orin", "--force").exit_code == 0
+    assert json.loads((root / MANIFEST).read_bytes()) == json.loads(good) | {"directories": []}
+    assert uninstall(root, "--purge").exit_code == 0
+    assert not (root / SERVER_UNIT).exists()
 
 
 def test_a_full_disk_leaves_nothing_half_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = snapshot(root)
-    real, count = Path.write_bytes, 0
+    """What a write is told does not name the file, unlike what an open is told."""
+    real, count, last = Path.write_bytes, 0, ""
 
     def full(path: Path, content: bytes) -> int:
-        nonlocal count
+        nonlocal count, last
         count += 1
         if count > 100:
-            raise OSError(28, "No space left on device", str(path))
+            last = path.name.lstrip(".").removesuffix(f".{os.getpid()}")
+            raise OSError(28, "No space left on device")
         return real(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
     done = install(root)
     assert done.exit_code == 2
-    assert "No space left on device" in done.stderr
+    assert done.stderr.startswith(f"Error: {root}/opt/omniwatch/")
+    assert done.stderr.endswith(f"/{last}: No space left on device\n")
     assert snapshot(root) == before
 
 
-def test_the_drop_in_of_tune_goes_with_the_rest(root: Path) -> None:
+def test_an_interruption_leaves_nothing_half_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = snapshot(root)
-    install(root, "--profile", "orin")
-    dropin.apply(
-        "qwen3-omni.service", dropin.text("qwen3-omni.service", Limit(None), 900, None), lambda: None, root
-    )
-    uninstall(root, "--purge")
+    real = Path.write_bytes
+
+    def interrupted(path: Path, content: bytes) -> int:
+        if path.name.startswith(".omniwatch.service."):
+            raise KeyboardInterrupt
+        return real(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    assert install(root).exit_code != 0
     assert snapshot(root) == before
-
-
-def test_the_users_own_drop_ins_stay(root: Path) -> None:
-    install(root, "--profile", "orin")
-    grow(root, f"{SERVER_UNIT}.d/10-own.conf: [Service]\\nNice=1")
-    dropin.apply(
-        "qwen3-omni.service", dropin.text("qwen3-omni.service", Limit(None), 900, None), lambda: None, root
-    )
-    uninstall(root, "--purge")
-    assert [path.name for path in (root / f"{SERVER_UNIT}.d").iterdir()] == ["10-own.conf"]
-
-
-def test_uninstalling_nothing_is_an_error(root: Path) -> None:
-    done = uninstall(root)
-    assert done.exit_code == 2
-    assert "omniwatch install has put nothing here" in done.stderr
 
 
 def test_a_tree_without_the_interpreter_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -25,6 +26,10 @@ def composed(body: bytes, language: str = "en", severity: str = "page") -> Messa
 
 def message(group: str, severity: str = "ticket", text: str = "words") -> Message:
     return Message(group, severity, True, f"title {group}", text)
+
+
+def outbox(try_for_s: float = 600, fits: Callable[[Message], bool] = lambda told: True) -> Outbox:
+    return Outbox(20, try_for_s, "en", fits)
 
 
 def test_a_firing_message_in_english_has_local_time_and_links():
@@ -117,11 +122,13 @@ def test_a_long_message_is_cut_to_what_the_robot_takes_without_breaking_a_charac
     [
         ("dingtalk", 200, '{"errcode":0,"errmsg":"ok"}', Verdict.DELIVERED),
         ("dingtalk", 200, '{"errcode":130101,"errmsg":"send too fast, exceed 20 times per minute"}', Verdict.LATER),
-        ("dingtalk", 200, '{"errcode":310000,"errmsg":"sign not match"}', Verdict.REFUSED),
+        ("dingtalk", 200, '{"errcode":310000,"errmsg":"sign not match"}', Verdict.LATER),
+        ("dingtalk", 200, '{"errcode":310000,"errmsg":"keywords not in content"}', Verdict.REFUSED),
         ("feishu", 200, '{"StatusCode":0,"StatusMessage":"success"}', Verdict.DELIVERED),
         ("feishu", 200, '{"code":0,"msg":"success"}', Verdict.DELIVERED),
         ("feishu", 200, '{"code":9499,"msg":"too many request"}', Verdict.LATER),
-        ("feishu", 200, '{"code":19021,"msg":"sign match fail"}', Verdict.REFUSED),
+        ("feishu", 200, '{"code":19021,"msg":"sign match fail"}', Verdict.LATER),
+        ("feishu", 200, '{"code":19024,"msg":"Key Words Not Found"}', Verdict.REFUSED),
         ("wecom", 200, '{"errcode":45009,"errmsg":"api freq out of limit"}', Verdict.LATER),
         ("wecom", 200, "<html>", Verdict.LATER),
         ("wecom", 200, "[]", Verdict.LATER),
@@ -135,7 +142,7 @@ def test_answers_are_understood(kind, status, body, verdict):
 
 
 def test_no_more_than_the_bound_leaves_in_any_minute_and_what_overflows_goes_as_one():
-    box = Outbox(per_minute=20, try_for_s=600, language="en")
+    box = outbox()
     for number in range(50):
         box.put(message(f"g{number}"), 0.0)
     sent = []
@@ -152,8 +159,42 @@ def test_no_more_than_the_bound_leaves_in_any_minute_and_what_overflows_goes_as_
     assert box.wait_s(60.0) == 0
 
 
+@pytest.mark.parametrize("kind", ["dingtalk", "feishu", "wecom"])
+def test_what_overflows_is_told_whole_and_what_does_not_fit_waits(kind):
+    robot = Robot(kind=kind, url_file="u", language="en", mention=["13800000000"])
+    box = outbox(fits=lambda told: robots.fits(robot, told))
+    size = robots.MAX_BYTES[kind] // 3
+    for number in range(30):
+        box.put(
+            message(f"g{number:02}.", "page", f"begin{number:02} {'声' * (size // 3)} end{number:02}"), 0.0
+        )
+    told, now = "", 0.0
+    while len(box):
+        now += box.wait_s(now) or 0.0
+        taken, parts = box.take(now)
+        body = json.loads(robots.request(robot, "https://r.example/s", "", taken, 0).body)
+        said = json.dumps(body, ensure_ascii=False)
+        assert all(f"end{part.group[1:3]}" in said for part in parts)
+        assert robots.CUT.strip() not in said
+        told += said
+        box.settled(parts)
+    assert [told.count(f"begin{number:02}") for number in range(30)] == [1] * 30
+    assert "2 messages in one" in told
+
+
+def test_a_message_that_alone_is_too_long_leaves_all_the_same():
+    box = outbox(fits=lambda told: False)
+    for number in range(25):
+        box.put(message(f"g{number}"), 0.0)
+    for _ in range(20):
+        _, parts = box.take(0.0)
+        assert len(parts) == 1
+        box.settled(parts)
+    assert (len(box), box.wait_s(0.0)) == (5, 60.0)
+
+
 def test_a_page_overtakes_tickets_and_news_of_a_group_replace_what_has_not_left():
-    box = Outbox(per_minute=20, try_for_s=600, language="en")
+    box = outbox()
     box.put(message("slow", text="old"), 0)
     box.put(message("drift", "page"), 1)
     box.put(message("slow", text="new"), 2)
@@ -165,7 +206,7 @@ def test_a_page_overtakes_tickets_and_news_of_a_group_replace_what_has_not_left(
 
 
 def test_news_that_came_while_a_message_was_under_way_are_not_lost():
-    box = Outbox(per_minute=20, try_for_s=600, language="en")
+    box = outbox()
     box.put(message("slow", text="old"), 0)
     _, parts = box.take(0)
     box.put(message("slow", text="new"), 1)
@@ -174,7 +215,7 @@ def test_news_that_came_while_a_message_was_under_way_are_not_lost():
 
 
 def test_pauses_double_up_to_a_minute_and_end_with_a_delivery():
-    box = Outbox(per_minute=20, try_for_s=6000, language="en")
+    box = outbox(6000)
     box.put(message("g"), 0)
     now, pauses = 0.0, []
     for _ in range(8):
@@ -191,10 +232,10 @@ def test_pauses_double_up_to_a_minute_and_end_with_a_delivery():
 
 
 def test_what_waits_too_long_is_given_up():
-    box = Outbox(per_minute=20, try_for_s=600, language="en")
+    box = outbox()
     box.put(message("old"), 0)
     box.put(message("new"), 1)
     assert box.expire(599.9) == []
     assert [told.group for told in box.expire(600)] == ["old"]
     assert len(box) == 1
-    assert Outbox(20, 600, "en").wait_s(0) is None
+    assert outbox().wait_s(0) is None

@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from omniwatch.cli import main
-from omniwatch.notify.bridge import Bridge, NotifyError
+from omniwatch.notify.bridge import Bridge
+from omniwatch.notify.courier import NotifyError
 from omniwatch.receivers import Notify, Robot
 from robots import SECRET, StandIn, webhook
 from waiting import wait_until
@@ -77,12 +78,13 @@ def test_each_robot_takes_what_the_bridge_signed(started):
         )
 
 
-def test_a_wrong_secret_is_refused_and_not_tried_again(started, caplog):
-    bridge, (stand_in,) = started("feishu", secret="another")
+def test_a_wrong_signature_is_tried_again_until_the_clock_is_set_or_its_time_is_up(started, caplog):
+    bridge, (stand_in,) = started("feishu", secret="another", try_for_s=1.5)
     call(bridge, "/page", webhook())
     wait_until(counted(bridge, 'omniwatch_notify_given_up_total{robot="feishu-0"} 1.0'))
-    assert stand_in.attempts == 1
+    assert stand_in.attempts == 2
     assert stand_in.taken == []
+    assert "not delivered in time" in [record.fields["why"] for record in caplog.records]
     assert "tok" not in caplog.text
 
 
@@ -159,6 +161,17 @@ def test_an_address_that_cannot_be_is_said_at_the_start(tmp_path, url, message):
         (
             "notify: {robots: [{kind: wecom, url_file: /absent}]}",
             "Error: /absent: No such file or directory\n",
+        ),
+        (
+            "notify: {timezone: Asia, robots: [{kind: wecom, url_file: /absent}]}",
+            'Error: notify.timezone: no time zone "Asia" on this device\n',
+        ),
+        *(
+            (
+                f"notify: {{listen_address: '{address}', robots: [{{kind: wecom, url_file: /absent}}]}}",
+                f'Error: omniwatch.yaml: notify.listen_address: expected HOST:PORT, got "{address}"\n',
+            )
+            for address in ("127.0.0.1:99999", "127.0.0.1:²", "127.0.0.1", "::1:9095", "9095", "[::1]")
         ),
     ],
 )

@@ -11,7 +11,7 @@ import yaml
 
 from bundles import rendered
 from inhibition import ALONE, DEVICE, FLEET, SERVER, SIGHT, SILENCES, SPEECH, STREAM_PAIRS
-from omniwatch.settings import Settings, parse
+from omniwatch.settings import SettingsError, parse
 
 CONFIG = "deploy/alertmanager/alertmanager.yml"
 RECEIVERS = {"page": "page", "ticket": "ticket", "none": "watchdog"}
@@ -134,7 +134,24 @@ def test_a_receiver_without_anything_is_valid(tmp_path):
     assert config(tmp_path)["receivers"][1:] == [{"name": "page"}, {"name": "ticket"}, {"name": "watchdog"}]
 
 
-def test_the_page_and_the_ticket_go_to_the_bridge_unless_said_otherwise():
-    settings = Settings()
-    assert settings.receivers.page_webhook_url == f"http://{settings.notify.listen_address}/page"
-    assert settings.receivers.ticket_webhook_url == f"http://{settings.notify.listen_address}/ticket"
+@pytest.mark.parametrize(
+    ("address", "bridge"),
+    [
+        ("127.0.0.1:9095", "127.0.0.1:9095"),
+        ("127.0.0.1:9668", "127.0.0.1:9668"),
+        ("0.0.0.0:9668", "127.0.0.1:9668"),
+        (":9668", "127.0.0.1:9668"),
+        ("[::]:9668", "[::1]:9668"),
+        ("[::1]:9668", "[::1]:9668"),
+        ("orin.example:9095", "orin.example:9095"),
+    ],
+)
+def test_the_page_and_the_ticket_go_to_the_bridge_unless_said_otherwise(tmp_path, address, bridge):
+    rendered(tmp_path, parse(f"notify: {{listen_address: '{address}'}}"))
+    urls = [one["webhook_configs"][0]["url"] for one in config(tmp_path)["receivers"][1:3]]
+    assert urls == [f"http://{bridge}/page", f"http://{bridge}/ticket"]
+
+
+def test_a_webhook_that_is_no_address_is_refused_in_words():
+    with pytest.raises(SettingsError, match=r"receivers\.page_webhook_url: expected text like .*, got 5"):
+        parse("receivers: {page_webhook_url: 5}")

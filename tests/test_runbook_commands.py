@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from bundles import promtool
-from omniwatch.bundle import bridging, joining
-from omniwatch.bundle.install import SIDECAR_UNIT
+from omniwatch.bundle import bridging, joining, profiles
+from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT
 from omniwatch.bundle.promql import selectors
 from omniwatch.cli import main
 from omniwatch.settings import Settings
@@ -93,6 +93,17 @@ def test_every_omniwatch_command_takes_its_flags(command):
                 [word for word in complete[1:] if word != "--cap"]
                 + (["--cap", "1"] if "--cap" in words else [])
             )
+
+
+def test_a_flag_that_vllm_does_not_have_is_looked_for_in_the_installed_one():
+    """Without --vllm no flag is looked at."""
+    program = profiles.load(Settings().server.profile).words()[0]
+    command = f"omniwatch check --config.file {CONFIG} --vllm {program}"
+    rows = [
+        line for page in PAGES for line in page.read_text().splitlines() if "`unrecognized arguments`" in line
+    ]
+    assert len(rows) == 2
+    assert all(f"`{command}`" in row for row in rows)
 
 
 def test_a_flag_or_a_command_that_is_not_there_is_noticed():

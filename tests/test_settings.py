@@ -48,6 +48,20 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
             "objective: {in_time_share: 0.9}",
             "omniwatch.yaml: objective.page_burn: expected a number < 10, all answers late with an in_time_share of 0.9",
         ),
+        (
+            "frames: {cache_win: 3000, client_win: 6000}",
+            "omniwatch.yaml: resume.turn_bytes: expected a whole number >= 11520000, frames.cache_win frames of 24 kHz "
+            "PCM16, got 8388608",
+        ),
+        (
+            "resume: {turn_bytes: 262144}",
+            "omniwatch.yaml: resume.turn_bytes: expected a whole number >= 288000",
+        ),
+        (
+            "resume: {total_bytes: 65536}",
+            "omniwatch.yaml: resume.total_bytes: expected a whole number >= 288000",
+        ),
+        ("frames: {frame_ms: .inf}", "omniwatch.yaml: resume.turn_bytes: expected a whole number >= inf"),
         ("[]", 'omniwatch.yaml: expected a mapping, got "list"'),
         ("a: [", "omniwatch.yaml: "),
         ("a: \x00", "omniwatch.yaml: "),

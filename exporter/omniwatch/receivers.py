@@ -37,14 +37,27 @@ class Mail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where Alertmanager sends what it is given."""
 
-    page_webhook_url: Url = "http://127.0.0.1:9095/page"
-    """`omniwatch notify` on this device; empty, no webhook."""
-    ticket_webhook_url: Url = "http://127.0.0.1:9095/ticket"
+    page_webhook_url: Url | None = None
+    """Unless said, `omniwatch notify` on this device, where `notify.listen_address` has it; empty, no webhook."""
+    ticket_webhook_url: Url | None = None
     watchdog_webhook_url: Url = ""
     """A dead man's switch elsewhere: it raises the alarm when this device's Watchdog no longer calls."""
     page: Channels = Channels()
     ticket: Channels = Channels()
     mail: Mail = Mail()
+
+    def beside(self, notify: Notify) -> Receivers:
+        """Return them with every webhook said: what is not is the bridge's."""
+        host, port = host_and_port(notify.listen_address)
+        # Where the bridge listens everywhere, it is reached here.
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        bridge = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        page, ticket = self.page_webhook_url, self.ticket_webhook_url
+        return msgspec.structs.replace(
+            self,
+            page_webhook_url=f"{bridge}/page" if page is None else page,
+            ticket_webhook_url=f"{bridge}/ticket" if ticket is None else ticket,
+        )
 
 
 class Robot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,3 +87,17 @@ class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Annotated[float, Meta(gt=0)] = 10
     """How long a robot may take to answer."""
     robots: list[Robot] = []
+
+    def __post_init__(self) -> None:
+        """Refuse an address that is none."""
+        host_and_port(self.listen_address)
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Split `notify.listen_address`, an IPv6 host in brackets; the host comes without them. Raises ValueError."""
+    host, _, port = address.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
+    if not 0 <= number <= 65_535 or (":" in bare and bare == host) or ":" not in address:
+        raise ValueError(f'listen_address: expected HOST:PORT, got "{address}"')
+    return bare, number

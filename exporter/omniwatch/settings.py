@@ -25,6 +25,9 @@ from omniwatch.thresholds import (
 )
 from omniwatch.totals import RTT_EDGES
 
+PCM_BYTES_PER_S = 48_000
+"""24 kHz, 16 bits, one channel: the model's speech."""
+
 
 class SettingsError(ValueError):
     """The settings do not hold; the message is one line: file, path of the setting, what was wrong."""
@@ -181,11 +184,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: Server = Server()
 
     def __post_init__(self) -> None:
-        """Refuse windows of the alerts that hold too few samples to count in."""
+        """Refuse windows of the alerts that hold too few samples to count in, and memory that holds no window of frames."""
         shortest = 4 * max(self.alerts.scrape_interval_s, self.alerts.evaluation_interval_s)
         for group in ("early", "objective", "model_server", "sidecar", "resumption", "device"):
             if wrong := short_windows(group, getattr(self, group), shortest):
                 raise ValueError(wrong)
+        window_bytes = self.frames.cache_win * self.frames.frame_ms / 1000 * PCM_BYTES_PER_S
+        for name in ("turn_bytes", "total_bytes"):
+            if getattr(self.resume, name) < window_bytes:
+                raise ValueError(
+                    f"resume.{name}: expected a whole number >= {window_bytes:.0f}, frames.cache_win frames of 24 kHz "
+                    f"PCM16, got {getattr(self.resume, name)}"
+                )
 
 
 def load(path: Path | None) -> Settings:
@@ -203,7 +213,7 @@ def parse(text: str, name: str = "omniwatch.yaml") -> Settings:
     """Validate YAML text. Raises SettingsError that names the setting, what it takes and what it got."""
     try:
         raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(f"{name}: {' '.join(str(error).split())}") from error
     try:
         return msgspec.convert({} if raw is None else raw, Settings)
@@ -236,6 +246,8 @@ def explain(message: str, raw: Any, of: type) -> str:
 
 
 def _expected(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.UnionType):
+        kind = next(one for one in kind.types if not isinstance(one, inspect.NoneType))
     words = {
         inspect.FloatType: "a number",
         inspect.IntType: "a whole number",

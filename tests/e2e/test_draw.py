@@ -45,7 +45,7 @@ def past() -> Iterator[tuple[float, str]]:
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The words in each dashboard's picture of one device."""
     directory = tmp_path_factory.mktemp("draw")
-    tsdb = Tsdb(directory, 1)
+    tsdb = Tsdb(directory, 1, 5)
     tsdb.fill(past())
     arguments = [
         "--start",

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from omniwatch.backtest.run import Alert, Findings, Verdict
 from omniwatch.backtest.states import Episode, Labels
+from omniwatch.backtest.templates import TEMPLATED, is_template
 
 
 class Difference(NamedTuple):
@@ -74,8 +75,13 @@ def _ends(episode: Episode) -> float:
 
 
 def of_series(verdict: Verdict, alert: Alert) -> Labels:
-    """Return an alert's labels without those that the rule adds."""
-    return tuple((name, text) for name, text in alert.labels if name not in verdict.rule.labels)
+    """Return an alert's labels without those that the rule adds, but for those it makes of the series' own."""
+    given = verdict.rule.labels
+    return tuple(
+        (name, text)
+        for name, text in alert.labels
+        if name not in given or (is_template(given[name]) and text != TEMPLATED)
+    )
 
 
 def _fired(findings: Findings) -> dict[tuple[str, Labels], list[Episode]]:

@@ -13,6 +13,7 @@ import yaml
 
 from omniwatch.backtest.errors import BacktestError
 from omniwatch.backtest.states import Hold
+from omniwatch.backtest.templates import TEMPLATED, is_template
 from omniwatch.bundle import promql
 from omniwatch.families import FAMILIES, HISTOGRAMS
 
@@ -62,8 +63,9 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def severity(self) -> str:
-        """Its label `severity`, "" without one."""
-        return self.labels.get("severity", "")
+        """Its label `severity`, "" without one; "templated" where it may be another for each alert."""
+        severity = self.labels.get("severity", "")
+        return TEMPLATED if is_template(severity) else severity
 
     @property
     def hold(self) -> Hold:

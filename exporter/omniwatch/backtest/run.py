@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from omniwatch.backtest import templates
 from omniwatch.backtest.errors import BacktestError
 from omniwatch.backtest.moments import Moments
 from omniwatch.backtest.rules import Book, Rule, Standing, speech_names
 from omniwatch.backtest.scrapes import Page, Scrapes
-from omniwatch.backtest.states import Answer, Episode, Labels, episodes, merged
+from omniwatch.backtest.states import Answer, Episode, Labels, episodes
 from omniwatch.backtest.tsdb import Tsdb, evaluations
 from omniwatch.recording import Recording
 from omniwatch.replay_report import plural
@@ -75,7 +76,8 @@ def backtest(file: str, side: Side, directory: Path, progress: Progress, *, curv
     try:
         moments = Moments(recording, side.settings.sources[0])
         scrapes = Scrapes(moments, side.settings, side.targets)
-        tsdb = Tsdb(directory, side.settings.alerts.scrape_interval_s)
+        every = side.settings.alerts
+        tsdb = Tsdb(directory, every.scrape_interval_s, every.evaluation_interval_s)
         count = 0
 
         def counted() -> Iterator[tuple[float, str]]:
@@ -115,12 +117,10 @@ def _verdict(rule: Rule, book: Book, tsdb: Tsdb, scrapes: Scrapes) -> Verdict:
     if not times:
         return Verdict(rule, standing, names, [])
     try:
-        found = merged(
-            Answer({**one.labels, **rule.labels}, one.points) for one in tsdb.answers(rule.expression, times)
-        )
+        found = templates.alerts(rule.labels, tsdb.answers(rule.expression, times))
     except BacktestError as error:
         return Verdict(rule, standing, names, [], str(error))
-    alerts = [Alert(labels, episodes(values, times, rule.hold)) for labels, values in sorted(found.items())]
+    alerts = [Alert(labels, episodes(values, times, rule.hold)) for labels, values in found]
     return Verdict(rule, standing, names, alerts)
 
 

@@ -52,13 +52,18 @@ def merged(answers: Iterable[Answer]) -> dict[Labels, dict[float, float]]:
     """
     alerts: dict[Labels, dict[float, float]] = {}
     for answer in answers:
-        labels = tuple(sorted((name, text) for name, text in answer.labels.items() if name != "__name__"))
+        labels = unnamed(answer.labels)
         values = alerts.setdefault(labels, {})
         for t, value in answer.points:
             if t in values:
                 raise BacktestError(f"two series are one alert: {dict(labels)}")
             values[t] = value
     return alerts
+
+
+def unnamed(labels: Mapping[str, str]) -> Labels:
+    """Return labels in their order, the metric's name left out."""
+    return tuple(sorted((name, text) for name, text in labels.items() if name != "__name__"))
 
 
 def episodes(values: Mapping[float, float], evaluations: Iterable[float], hold: Hold) -> list[Episode]:

@@ -58,13 +58,14 @@ def evaluations(start_t: float, end_t: float, interval_s: float) -> list[float]:
 
 class Tsdb:
     """A Prometheus in `directory` that sees a series at an evaluation only if the last scrape, at most `scrape_s` ago,
-    showed it. `with` starts it and ends it; `fill` comes before.
+    showed it, and takes subqueries without a step at each `evaluation_s`. `with` starts it and ends it; `fill` comes before.
     """
 
-    def __init__(self, directory: Path, scrape_s: float) -> None:
+    def __init__(self, directory: Path, scrape_s: float, evaluation_s: float) -> None:
         self._directory = directory
         self._data = directory / "tsdb"
         self._data.mkdir(parents=True)
+        self._config = f"global: {{evaluation_interval: {round(evaluation_s * 1000)}ms}}\n"
         # No stale markers can be written: what the last scrape did not have must be too old to be seen. Samples are at
         # multiples of the interval, and a sample of exactly the lookback's age still counts.
         self._lookback = f"{round(scrape_s * 1000) - 1}ms"
@@ -91,7 +92,7 @@ class Tsdb:
 
     def __enter__(self) -> Tsdb:
         config = self._directory / "prometheus.yml"
-        config.write_text("global: {}\n", encoding="utf-8")
+        config.write_text(self._config, encoding="utf-8")
         address = f"127.0.0.1:{free_port()}"
         flags = {
             "config.file": config,

@@ -41,19 +41,25 @@ def is_packaged(root: Path) -> bool:
     return (root / "var/lib/dpkg/info/omniwatch.list").exists()
 
 
-def manifest(root: Path) -> Manifest | None:
-    """What was installed; None when nothing was. Raises InstallError."""
+def manifest(root: Path, *, force: bool = False) -> Manifest | None:
+    """What was installed; None when nothing was, with `force` also where its list is damaged. Raises InstallError."""
     path = at(root, MANIFEST)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
-        raise InstallError(f"{path}: {error}") from error
+    except OSError as error:
+        raise InstallError(f"{path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if force:
+            return None
+        raise InstallError(
+            f"{path}: {error}; `omniwatch install --force` with the options of before writes it anew"
+        ) from error
 
 
 def state_of(path: Path) -> str | None:
-    """A file's SHA-256, a link's "-> target"; None when there is neither."""
+    """A file's SHA-256, a link's "-> target"; None when there is neither. Raises OSError, for a folder too."""
     if path.is_symlink():
         return f"-> {path.readlink()}"
     try:
@@ -67,38 +73,57 @@ def wanted_state(item: Item) -> str:
     return f"-> {item.link}" if item.link else hashlib.sha256(item.content).hexdigest()
 
 
-def write(root: Path, wanted: list[Item], changes: list[Item], gone: Iterable[PurePosixPath]) -> None:
-    """Stage every change beside its target, then rename all; remove what is gone. Raises OSError, nothing half written."""
+def write(
+    root: Path,
+    known: Manifest | None,
+    wanted: list[Item],
+    changes: list[Item],
+    gone: Iterable[PurePosixPath],
+) -> None:
+    """Stage every change beside its target, then rename all; remove what is gone. `known` is what was written before.
+
+    Raises OSError that names the file; then, and when it is interrupted, nothing is half written.
+    """
     missing = _missing_directories(root, [*(item.path for item in changes), MANIFEST])
     made: list[Path] = []
     staged: list[tuple[Path, Path]] = []
     try:
         for directory in missing:
             path = at(root, directory)
-            path.mkdir()
             made.append(path)
+            path.mkdir()
             path.chmod(0o755)
-        for item in [*changes, _manifest_item(root, wanted, missing)]:
+        for item in [*changes, _manifest_item(root, known, wanted, missing)]:
             target = at(root, item.path)
             temporary = target.with_name(f".{target.name}.{os.getpid()}")
             staged.append((temporary, target))
-            if item.link:
-                temporary.symlink_to(item.link)
-            else:
-                temporary.write_bytes(item.content)
-                temporary.chmod(item.mode)
+            _stage(item, temporary)
         for temporary, target in staged:
             temporary.replace(target)
-    except OSError:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None and staged:
+            error.filename = str(staged[-1][1])
         for temporary, _ in staged:
             temporary.unlink(missing_ok=True)
         for path in reversed(made):
-            if not any(path.iterdir()):
+            if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
         raise
     for old in gone:
         at(root, old).unlink(missing_ok=True)
     remove_empty(root, missing)
+
+
+def _stage(item: Item, temporary: Path) -> None:
+    if item.link:
+        temporary.symlink_to(item.link)
+        return
+    temporary.write_bytes(item.content)
+    temporary.chmod(item.mode)
+    if item.kind != "program" or item.path == MANIFEST:
+        # A power cut after the renames must not leave these empty: nothing but --force would mend that.
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
 
 
 def _missing_directories(root: Path, paths: Iterable[PurePosixPath]) -> list[PurePosixPath]:
@@ -107,8 +132,10 @@ def _missing_directories(root: Path, paths: Iterable[PurePosixPath]) -> list[Pur
     return sorted(parent for parent in parents if not at(root, parent).exists())
 
 
-def _manifest_item(root: Path, wanted: Iterable[Item], made: Iterable[PurePosixPath]) -> Item:
-    before = manifest(root) or Manifest(__version__, {})
+def _manifest_item(
+    root: Path, known: Manifest | None, wanted: Iterable[Item], made: Iterable[PurePosixPath]
+) -> Item:
+    before = known or Manifest(__version__, {})
     there = {p: s for p, s in before.files.items() if os.path.lexists(at(root, PurePosixPath(p)))}
     now = {str(item.path): item for item in wanted}
     kept = Manifest(

@@ -88,16 +88,22 @@ class _Version(msgspec.Struct):
 
 
 class Grafana:
-    """One Grafana and who asks. Every method raises GrafanaError."""
+    """One Grafana and who asks. It and every method raise GrafanaError."""
 
     def __init__(self, url: str, token: str) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise GrafanaError(f'"{url}" is no address of a Grafana: {error}') from error
+        if not parts.hostname or any(character.isspace() for character in url):
+            raise GrafanaError(f'"{url}" is no address of a Grafana: expected http://HOST[:PORT][/PATH]')
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         prefix = parts.path.strip("/")
         self._api: Any = GrafanaApi(
             token,
-            host=parts.hostname or "",
-            port=parts.port,
+            host=f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname,
+            port=port,
             protocol=parts.scheme,
             url_path_prefix=f"{prefix}/" if prefix else "",
             timeout=TIMEOUT_S,
@@ -173,7 +179,7 @@ class Grafana:
             raise GrafanaError(f"{self.url}: {words}{hint.get(error.status_code, '')}") from error
         except (niquests.exceptions.JSONDecodeError, msgspec.ValidationError) as error:
             raise GrafanaError(f"{self.url}: this does not answer as Grafana does") from error
-        except (niquests.exceptions.RequestException, OSError) as error:
+        except (niquests.exceptions.RequestException, OSError, ValueError) as error:
             raise GrafanaError(f"{self.url}: cannot be reached: {_cause(error)}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -33,13 +34,19 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
     """Look at everything. On another file tree than "/" only files can be looked at. `config` is the settings' file, where
     it is not the installation's.
     """
-    yield _files(root)
+    try:
+        yield _files(root)
+    except OSError as error:
+        yield Finding("files", False, f"{error.filename}: {error.strerror}")
     try:
         config = config or at(root, CONFIG)
         settings = load(config if config.exists() else None)
         yield Finding("configuration", True, str(config) if config.exists() else "none: the defaults")
     except SettingsError as error:
         yield Finding("configuration", False, str(error))
+        return
+    except OSError as error:
+        yield Finding("configuration", False, f"{error.filename}: {error.strerror}")
         return
     if root == Path("/"):
         yield from _services(settings)
@@ -56,7 +63,11 @@ def _files(root: Path) -> Finding:
         return Finding("files", packaged, "installed as a package" if packaged else "not installed")
     odd = []
     for path, wanted in known.files.items():
-        now = state_of(at(root, PurePosixPath(path)))
+        try:
+            now = state_of(at(root, PurePosixPath(path)))
+        except OSError as error:
+            odd.append(f"{path}: {error.strerror}")
+            continue
         if now is None:
             odd.append(f"{path} is missing")
         elif now != wanted and path not in known.configs:
@@ -70,18 +81,17 @@ def _files(root: Path) -> Finding:
 
 
 def _services(settings: Settings) -> Iterator[Finding]:
-    sidecar = _values(systemd.Reader(_of_unit(settings, SIDECAR_UNIT)).collect())
+    def told(unit: str) -> dict[str, float]:
+        return _values(systemd.Reader(_of_unit(settings, unit)).collect(), unit)
+
+    sidecar, server = told(SIDECAR_UNIT), told(settings.server.unit)
     if not sidecar.get("omniwatch_systemd_up"):
         yield Finding("systemd", None, "does not answer on the system bus")
         return
     for unit, values in (
         (SIDECAR_UNIT, sidecar),
-        (settings.server.unit, _values(systemd.Reader(settings).collect())),
-        *(
-            [(bridging.UNIT, _values(systemd.Reader(_of_unit(settings, bridging.UNIT)).collect()))]
-            if settings.notify.robots
-            else []
-        ),
+        (settings.server.unit, server),
+        *([(bridging.UNIT, told(bridging.UNIT))] if settings.notify.robots else []),
     ):
         state = next(
             (key.split()[-1] for key, value in values.items() if "unit_state" in key and value),
@@ -90,9 +100,15 @@ def _services(settings: Settings) -> Iterator[Finding]:
         again = values.get("omni_server_unit_restarts_total", 0)
         note = f", restarted {again:.0f} times" if again else ""
         yield Finding(unit, state == "active", state + note)
-    limits = _values(cgroup.Reader(settings).collect())
-    asked = _values(systemd.Reader(settings).collect()).get("omni_server_cpu_quota_asked_cores")
-    has = limits.get("omni_server_cpu_quota_cores")
+    asked = server.get("omni_server_cpu_quota_asked_cores")
+    yield from quota(settings.server.unit, asked, cgroup.Reader(settings).collect())
+
+
+def quota(unit: str, asked: float | None, limits: Iterable[Metric]) -> Iterator[Finding]:
+    """Compare the CPUs that the unit's CPUQuota= allows with what the kernel applies to the unit itself, not to a slice it
+    is in.
+    """
+    has = _values(limits, unit).get("omni_server_cpu_quota_cores")
     if asked is not None and (has is None or abs(has / asked - 1) > 0.02):
         taken = "none" if has is None else f"{has:g} CPUs"
         yield Finding("CPU quota", False, f"{asked:g} CPUs asked for, the kernel applies {taken}")
@@ -104,22 +120,30 @@ def _of_unit(settings: Settings, unit: str) -> Settings:
     return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, unit=unit))
 
 
-def _values(families: Iterable[Metric]) -> dict[str, float]:
+def _values(families: Iterable[Metric], unit: str) -> dict[str, float]:
+    """The samples of one unit, and those of none, by their name and their other labels."""
     return {
         " ".join([s.name, *(v for k, v in s.labels.items() if k != "unit")]): s.value
         for family in families
         for s in family.samples
+        if s.labels.get("unit", unit) == unit
     }
 
 
 def _answer(settings: Settings) -> Finding:
     address = f"http://{settings.site.exporter}/-/ready"
     try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
-            return Finding(
-                "sidecar", True, f"ready at {address}: {answer.read(200).decode('utf-8', 'replace').strip()}"
-            )
-    except urllib.error.HTTPError as error:
-        return Finding("sidecar", False, f"not ready: {error.read(500).decode('utf-8', 'replace').strip()}")
+        try:
+            with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
+                return Finding("sidecar", True, f"ready at {address}: {_line(answer.read(200))}")
+        except urllib.error.HTTPError as error:
+            return Finding("sidecar", False, f"not ready: {_line(error.read(500))}")
     except (OSError, ValueError) as error:
         return Finding("sidecar", False, f"{address}: {getattr(error, 'reason', error)}")
+    except http.client.HTTPException as error:
+        said = _line(str(error).encode()[:100])
+        return Finding("sidecar", False, f"{address}: not an answer in HTTP: {said or type(error).__name__}")
+
+
+def _line(text: bytes) -> str:
+    return " ".join(text.decode("utf-8", "replace").split())

@@ -13,10 +13,10 @@ import msgspec
 
 from omniwatch import settings
 from omniwatch.bundle import bridging, joining, payload, profiles, render
-from omniwatch.bundle.device import at, is_packaged, manifest, state_of, wanted_state
+from omniwatch.bundle.device import Manifest, at, is_packaged, state_of, wanted_state
 from omniwatch.bundle.payload import HOME, InstallError, Item, PayloadError
 from omniwatch.host.memory import total_bytes
-from omniwatch.settings import Settings, SettingsError
+from omniwatch.settings import Server, Settings, SettingsError
 
 CONFIG = PurePosixPath("/etc/omniwatch/omniwatch.yaml")
 UNITS = PurePosixPath("/etc/systemd/system")
@@ -24,24 +24,48 @@ SIDECAR_UNIT = "omniwatch.service"
 
 
 def site(root: Path, profile: str | None, device_memory_gb: float | None) -> Settings:
-    """The device's settings: its omniwatch.yaml where it has one, else the defaults with the device's own memory.
+    """The device's settings: its omniwatch.yaml where it has one, else the defaults, with the device's own memory.
 
-    A profile and a memory size that are given win. Raises InstallError.
+    A profile and a memory size that are given win. Else the memory is what was measured, or what omniwatch.yaml says where
+    that is less. The default there counts as nothing said: nobody measured it. Raises InstallError.
     """
     config = at(root, CONFIG)
     try:
         found = settings.load(config if config.exists() else None)
     except SettingsError as error:
         raise InstallError(str(error)) from error
-    measured = None if config.exists() else total_bytes(root)
+    measured = total_bytes(root)
+    stated = found.server.device_memory_gb
     changes: dict[str, Any] = {}
     if profile is not None:
         changes["profile"] = profile
     if device_memory_gb is not None:
         changes["device_memory_gb"] = device_memory_gb
     elif measured is not None:
-        changes["device_memory_gb"] = round(measured / 1e9, 1)
+        here = round(measured / 1e9, 1)
+        changes["device_memory_gb"] = here if stated == Server().device_memory_gb else min(here, stated)
     return msgspec.structs.replace(found, server=msgspec.structs.replace(found.server, **changes))
+
+
+def disagreements(root: Path, profile: str | None, device_memory_gb: float | None) -> list[str]:
+    """Say which lines of an omniwatch.yaml that is kept differ from what is installed. Raises InstallError."""
+    path = at(root, CONFIG)
+    if not path.exists():
+        return []
+    try:
+        server = settings.load(path).server
+    except SettingsError as error:
+        raise InstallError(str(error)) from error
+    given = {"profile": profile, "device_memory_gb": device_memory_gb}
+    return [
+        f"note: {path}: server.{name} is {_plain(now)} there; set it to {_plain(wanted)}"
+        for name, wanted in given.items()
+        if wanted is not None and (now := getattr(server, name)) != wanted
+    ]
+
+
+def _plain(value: str | float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def items(root: Path, config: Settings, with_server: bool, with_fleet: bool = False) -> list[Item]:
@@ -67,13 +91,17 @@ def items(root: Path, config: Settings, with_server: bool, with_fleet: bool = Fa
 
 
 def _renderable(config: Settings, with_server: bool) -> Settings:
-    """Without a model server to install, its profile need not fit this device."""
+    """Without a model server to install, its profile need not fit this device: the default, which is not written down,
+    then stands for a memory that would have `omniwatch render` refuse the configuration.
+    """
+    server = config.server
     if with_server:
         return config
-    return msgspec.structs.replace(
-        config,
-        server=msgspec.structs.replace(config.server, device_memory_gb=Settings().server.device_memory_gb),
-    )
+    try:
+        profiles.fitting(server.profile, server.device_memory_gb)
+    except profiles.ProfileError:
+        server = msgspec.structs.replace(server, device_memory_gb=Server().device_memory_gb)
+    return msgspec.structs.replace(config, server=server)
 
 
 def _sidecar(files: Mapping[str, str]) -> list[Item]:
@@ -111,12 +139,11 @@ def _interpreter(root: Path) -> PurePosixPath:
     return python
 
 
-def pending(root: Path, wanted: Iterable[Item], *, force: bool = False) -> list[Item]:
-    """The items that are not there as they should be. A config that is there is left as it is.
+def pending(root: Path, known: Manifest | None, wanted: Iterable[Item], *, force: bool = False) -> list[Item]:
+    """The items that are not there as they should be. A config that is there is left as it is. `known` is what was written.
 
     Raises InstallError for files that somebody else wrote or changed, all of them at once, unless `force`.
     """
-    known = manifest(root)
     written = known.files if known else {}
     found, foreign = [], []
     for item in wanted:
@@ -132,12 +159,11 @@ def pending(root: Path, wanted: Iterable[Item], *, force: bool = False) -> list[
 
 
 def leftovers(
-    root: Path, wanted: Iterable[Item], *, with_server: bool, with_fleet: bool = False
+    known: Manifest | None, wanted: Iterable[Item], *, with_server: bool, with_fleet: bool = False
 ) -> list[PurePosixPath]:
     """Files of an earlier installation that this one no longer has; the model server's and the uplink's stay unless they
     are installed anew.
     """
-    known = manifest(root)
     if known is None:
         return []
     kept = {str(item.path) for item in wanted}
@@ -166,10 +192,14 @@ def diff(root: Path, changes: Iterable[Item]) -> str:
             programs += 1
             continue
         path = at(root, item.path)
-        now = f"-> {path.readlink()}\n" if path.is_symlink() else path.read_text() if path.exists() else ""
+        now = f"-> {path.readlink()}\n" if path.is_symlink() else _text(path) if path.exists() else ""
         new = f"-> {item.link}\n" if item.link else item.content.decode()
         name = str(path) if now else "/dev/null"
         hunks += difflib.unified_diff(now.splitlines(True), new.splitlines(True), name, str(path))
     if programs:
         hunks.append(f"and {programs} files of the program below {HOME}\n")
     return "".join(hunks)
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode(errors="replace")

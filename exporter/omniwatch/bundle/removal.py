@@ -6,7 +6,8 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from omniwatch.bundle.device import MANIFEST, at, is_packaged, manifest
+from omniwatch import __version__
+from omniwatch.bundle.device import MANIFEST, Manifest, at, is_packaged, manifest
 from omniwatch.bundle.payload import HOME, InstallError
 from omniwatch.tune import dropin
 
@@ -16,16 +17,21 @@ STATE = (
     PurePosixPath("/var/lib/private/qwen3-omni"),
     PurePosixPath("/var/lib/omniwatch-uplink"),
     PurePosixPath("/var/lib/private/omniwatch-uplink"),
+    PurePosixPath("/var/lib/omniwatch-notify"),
 )
-"""What the units' StateDirectory= make: the sidecar's and, behind links, the model server's and the uplink's queue."""
+"""What the units' StateDirectory= make: the sidecar's, behind links the model server's and the uplink's queue, and what the
+bridge has not delivered."""
 SPOOL = PurePosixPath("/run/omniwatch")
 CONFIG_DIRECTORY = PurePosixPath("/etc/omniwatch")
 
 
 class Removal(NamedTuple):
-    """What to stop, to remove (trees whole), and which directories to remove where that leaves them empty."""
+    """What to stop, to remove (trees whole), and which directories to remove where that leaves them empty. `tuned` are the
+    drop-ins to take back as `omniwatch tune --revert` does.
+    """
 
     units: list[str]
+    tuned: list[Path]
     paths: list[PurePosixPath]
     directories: list[PurePosixPath]
     kept: list[PurePosixPath]
@@ -33,16 +39,26 @@ class Removal(NamedTuple):
 
 
 def removal(root: Path, *, purge: bool) -> Removal:
-    """Work out what a removal takes. Raises InstallError when nothing was installed."""
-    known = manifest(root)
+    """Work out what a removal takes. Raises InstallError when nothing was installed, and OSError.
+
+    A package's sidecar needs no installation beside it: then there may be nothing to remove.
+    """
+    packaged = is_packaged(root)
+    known = manifest(root) or (Manifest(__version__, {}) if packaged else None)
+    tuned = dropin.own_files(root)
     if known is None:
-        raise InstallError(f"{at(root, HOME)}: omniwatch install has put nothing here")
+        raise InstallError(
+            f"{at(root, HOME)}: omniwatch install has put nothing here"
+            + "".join(
+                f"; `omniwatch tune --unit {dropin.unit_of(path)} --revert` takes {path} back"
+                for path in tuned
+            )
+        )
     files = [PurePosixPath(path) for path in known.files if path not in known.configs]
     units = [p.name for p in files if p.suffix == ".service" and "wants" not in str(p)]
     outside = [path for path in files if not path.is_relative_to(HOME)]
-    packaged = is_packaged(root)
     # The sidecar of a package is the package manager's to remove, with all that is its own.
-    paths = [*outside, *_dropins(root, units), *([MANIFEST] if packaged else [HOME, SPOOL])]
+    paths = [*outside, *([MANIFEST] if packaged else [HOME, SPOOL])]
     own = [PurePosixPath(path) for path in known.configs]
     state = STATE[1:] if packaged else STATE
     kept = [path for path in (*own, *state) if os.path.lexists(at(root, path))]
@@ -52,17 +68,4 @@ def removal(root: Path, *, purge: bool) -> Removal:
         kept = []
     directories = [PurePosixPath(path) for path in known.directories]
     there = [path for path in paths if os.path.lexists(at(root, path))]
-    return Removal(units, there, directories, kept, account=not packaged and (purge or not kept))
-
-
-def _dropins(root: Path, units: list[str]) -> list[PurePosixPath]:
-    """The drop-ins of `omniwatch tune`, and their folder where nobody else has one in it."""
-    found = []
-    for unit in units:
-        folder = dropin.directory(unit, root)
-        own = dropin.own_files(unit, root)
-        if own and {path.name for path in folder.iterdir()} == {path.name for path in own}:
-            found.append(PurePosixPath("/", folder.relative_to(root)))
-        else:
-            found += [PurePosixPath("/", path.relative_to(root)) for path in own]
-    return found
+    return Removal(units, tuned, there, directories, kept, account=not packaged and (purge or not kept))

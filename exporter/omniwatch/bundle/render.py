@@ -31,12 +31,15 @@ def render(settings: Settings, root: Path | None = None) -> dict[PurePosixPath, 
     """Render every template below alerts/ and deploy/, expand the dashboards to Grafana's JSON and add the runbooks as
     they are, in the order of their paths.
 
-    The fields of `settings` are the templates' variables, the model server's `profile`, and `panel_of`: for an alert's
-    name the panel that shows it. The same settings give the same bytes. Raises RenderError.
+    The fields of `settings` are the templates' variables (webhooks that are not said are the bridge's), the `defaults` of
+    all, the model server's `profile`, and `panel_of`: for an alert's name the panel that shows it. The same settings give
+    the same bytes. Raises RenderError.
     """
     root = root or data.root()
     environment = _environment(root)
-    variables = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    variables: dict[str, Any] = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    variables["defaults"] = Settings()
+    variables["receivers"] = settings.receivers.beside(settings.notify)
     if (root / profiles.FOLDER).is_dir():
         try:
             variables["profile"] = profiles.fitting(

@@ -19,6 +19,12 @@ class UserError(click.ClickException):
     exit_code = 2
 
 
+def os_error(error: OSError, hint: str = "") -> UserError:
+    """What the system refused, as the user's error: a full disk, unlike a missing file, often comes without a path."""
+    said = f"{error.strerror or error}{hint}"
+    return UserError(said if error.filename is None else f"{error.filename}: {said}")
+
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, os_error
+from omniwatch.cli.probe import Number
 
 SCENARIOS = ("4g-10pct", "4g-bursty", "highway-120", "tunnel")
 
@@ -35,11 +36,11 @@ def command() -> None:
     "--seeds", type=click.IntRange(1, 1000), default=4, show_default=True, help="Runs of each network."
 )
 @click.option(
-    "--minutes", type=click.FloatRange(0.1, 10_000), default=30, show_default=True, help="Length of each run."
+    "--minutes", type=Number(0.1, 10_000), default=30, show_default=True, help="Length of each run."
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0.5, 100),
+    type=Number(0.5, 100),
     default=2.0,
     show_default=True,
     help="How much faster than it is heard speech is made.",
@@ -99,7 +100,7 @@ def resume(
             if path:
                 _replace(path, text)
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise os_error(error) from error
 
 
 def _replace(path: Path, text: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import UserError, config_option, os_error
 
 
 @click.command()
@@ -15,11 +16,10 @@ from omniwatch.cli import UserError, config_option
 @click.option(
     "--vllm",
     metavar="PROGRAM",
-    type=click.Path(path_type=Path),
     help="An installed vllm-omni: also check that it knows every flag of the settings' server.profile.",
 )
 @click.pass_context
-def command(ctx: click.Context, directory: Path | None, config_file: Path | None, vllm: Path | None) -> None:
+def command(ctx: click.Context, directory: Path | None, config_file: Path | None, vllm: str | None) -> None:
     """Check what `omniwatch render --out DIR` wrote; without DIR, what it would write.
 
     promtool checks the rules, runs their unit tests and checks Prometheus' configuration; amtool checks Alertmanager's. A
@@ -50,14 +50,19 @@ def command(ctx: click.Context, directory: Path | None, config_file: Path | None
             results = check.check_files(render.render(settings.load(config_file)))
         if vllm:
             profile = profiles.load(settings.load(config_file).server.profile)
-            faults = profiles.unknown(profile, *profiles.ask(vllm))
+            faults = profiles.unknown(profile, *profiles.ask(_program(vllm)))
             results += [check.Result(check.Status.FAILED, "vLLM", profile.name, fault) for fault in faults]
             if not faults:
                 results.append(check.Result(check.Status.OK, "vLLM", profile.name))
     except (settings.SettingsError, render.RenderError, profiles.ProfileError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise os_error(error) from error
     for result in results:
         click.echo(str(result))
     ctx.exit(check.exit_code(results))
+
+
+def _program(name: str) -> Path:
+    """Where a program is that is named as a shell would: without a slash it is looked for in PATH."""
+    return Path(name).absolute() if "/" in name else Path(shutil.which(name) or name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import UserError, config_option, os_error
 
 if TYPE_CHECKING:
     from omniwatch.bundle.grafana import Grafana, Model
@@ -275,4 +275,4 @@ def _errors() -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise UserError(f"the token is no text: {error.reason}") from error
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise os_error(error) from error

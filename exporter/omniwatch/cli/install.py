@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, os_error
 
 
 @click.command()
@@ -16,7 +16,9 @@ from omniwatch.cli import UserError
     help="Also install the model server's unit from this profile (deploy/profiles).",
 )
 @click.option(
-    "--device-memory-gb", type=click.FloatRange(1), help="What the profile has to fit. [default: as measured]"
+    "--device-memory-gb",
+    type=click.FloatRange(1),
+    help="What the profile has to fit. [default: as measured, or what omniwatch.yaml says where that is less]",
 )
 @click.option(
     "--fleet",
@@ -34,10 +36,14 @@ from omniwatch.cli import UserError
     "--diff",
     "as_diff",
     is_flag=True,
-    help="Print how the device differs and write nothing; exit code 1 if it does.",
+    help="Print how the device differs, files that omniwatch did not write too, and write nothing; exit code 1 if it does.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be written and write nothing.")
-@click.option("--force", is_flag=True, help="Replace files that omniwatch did not write.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace files that omniwatch did not write, and its manifest.json where that is damaged.",
+)
 @click.option("--no-start", is_flag=True, help="Write the files and start nothing.")
 @click.pass_context
 def command(
@@ -77,9 +83,11 @@ def command(
             item.path.name: item.content.decode() for item in wanted if item.kind == "unit" and not item.link
         }
         services.verify({name: text for name, text in units.items() if name.endswith(".service")}, root)
-        before = device.manifest(root)
-        changes = install.pending(root, wanted, force=force)
-        gone = install.leftovers(root, wanted, with_server=profile is not None, with_fleet=fleet)
+        before = device.manifest(root, force=force)
+        changes = install.pending(root, before, wanted, force=force or as_diff)
+        gone = install.leftovers(before, wanted, with_server=profile is not None, with_fleet=fleet)
+        for note in install.disagreements(root, profile, device_memory_gb):
+            click.echo(note, err=True)
         if as_diff:
             text = install.diff(root, changes)
             click.echo(text, nl=False)
@@ -87,14 +95,14 @@ def command(
         if not dry_run and bridging.FILES[0] in map(str, gone):
             services.leave(root, [bridging.UNIT])
         if not dry_run and (changes or gone or before is None):
-            device.write(root, wanted, changes, gone)
+            device.write(root, before, wanted, changes, gone)
             if root == Path("/"):
                 install.compile_program()
     except InstallError as error:
         raise UserError(str(error)) from error
     except OSError as error:
         hint = "; installing needs root" if isinstance(error, PermissionError) else ""
-        raise UserError(f"{error.filename}: {error.strerror}{hint}") from error
+        raise os_error(error, hint) from error
     _say(root, [item.path for item in changes], gone, dry_run)
     if dry_run:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import tzinfo
 from pathlib import Path
 
 import click
@@ -11,9 +12,15 @@ from omniwatch.cli import UserError, config_option
 
 @click.command()
 @config_option("The omniwatch.yaml whose group `notify` names the robots.")
+@click.option(
+    "--state-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where messages that wait outlive a restart; made if it does not exist. Without it, they do not.",
+)
 @click.option("--log.level", "level", type=click.Choice(["debug", "info", "warn", "error"]), default="info")
 @click.option("--log.format", "form", type=click.Choice(["logfmt", "json"]), default="logfmt")
-def command(config_file: Path | None, level: str, form: str) -> None:
+def command(config_file: Path | None, state_dir: Path | None, level: str, form: str) -> None:
     """Take Alertmanager's webhooks (POST /page, /ticket) and send each group's message to the robots of chat groups.
 
     Messages are signed, tried again with growing pauses, at most 20 a minute to a robot, those that overflow merged into one.
@@ -21,26 +28,23 @@ def command(config_file: Path | None, level: str, form: str) -> None:
 
     \b
     Example:
-      omniwatch notify --config.file omniwatch.yaml
+      omniwatch notify --config.file omniwatch.yaml --state-dir /var/lib/omniwatch-notify
     """
     import signal
     import threading
-    import zoneinfo
 
     from omniwatch import log, settings
-    from omniwatch.notify.bridge import Bridge, NotifyError
+    from omniwatch.notify.bridge import Bridge
+    from omniwatch.notify.courier import NotifyError
 
     try:
         notify = settings.load(config_file).notify
         if not notify.robots:
             raise UserError("notify.robots: names no robot; give --config.file a file that does")
-        zone = zoneinfo.ZoneInfo(notify.timezone) if notify.timezone else None
         log.setup(level, form)
-        bridge = Bridge(notify, zone)
+        bridge = Bridge(notify, _zone(notify.timezone), state_dir)
     except (settings.SettingsError, NotifyError) as error:
         raise UserError(str(error)) from error
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError) as error:
-        raise UserError(f'notify.timezone: no time zone "{notify.timezone}" on this device') from error
     except OSError as error:
         raise UserError(f"{notify.listen_address}: {error.strerror}") from error
     asked = threading.Event()
@@ -51,3 +55,12 @@ def command(config_file: Path | None, level: str, form: str) -> None:
     click.echo(f"listening on {bridge.address}", err=True)
     asked.wait()
     bridge.stop()
+
+
+def _zone(name: str) -> tzinfo | None:
+    import zoneinfo
+
+    try:
+        return zoneinfo.ZoneInfo(name) if name else None
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UserError(f'notify.timezone: no time zone "{name}" on this device') from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import UserError, config_option, os_error
 
 if TYPE_CHECKING:
     from omniwatch.bundle.render import Files
@@ -68,7 +68,7 @@ def command(
     except (settings.SettingsError, render.RenderError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise os_error(error) from error
     click.echo(text, nl=False)
     if out is not None:
         for result in results:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, os_error
 
 
 @click.command()
@@ -21,10 +22,11 @@ from omniwatch.cli import UserError
 @click.option("--dry-run", is_flag=True, help="Say what would be removed and remove nothing.")
 @click.pass_context
 def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
-    """Stop the units and remove every file that was installed, and what `omniwatch tune --apply` wrote.
+    """Stop the units and remove every file that was installed; take back what `omniwatch tune --apply` wrote, for whichever
+    unit, and bring back what was there before.
 
-    What stays without --purge is /etc/omniwatch, /var/lib/omniwatch and the account that owns it: installing again goes on
-    where it stopped.
+    What stays without --purge is /etc/omniwatch, what the units keep in /var/lib (what the bridge has not delivered, what
+    waits for the centre) and the account that owns it: installing again goes on where it stopped.
 
     \b
     Example:
@@ -34,25 +36,35 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
     from omniwatch.bundle import device, services
     from omniwatch.bundle.payload import InstallError
     from omniwatch.bundle.removal import removal
+    from omniwatch.settings import Server
+    from omniwatch.tune import change, dropin
 
     root = root.resolve()
     try:
         plan = removal(root, purge=purge)
         if dry_run:
+            for target in plan.tuned:
+                click.echo(f"would {'restore' if dropin.has_before(target) else 'remove'} {target}")
             for path in plan.paths:
                 click.echo(f"would remove {root / str(path).lstrip('/')}")
             return
         faults = services.leave(root, plan.units)
+        for target in plan.tuned:
+            # The reload comes once, when all is gone.
+            change.revert(Server(unit=dropin.unit_of(target), container_id_file=""), root, lambda: None)
         device.remove(root, plan.paths, plan.directories)
         faults += services.forget(root, plan.units, account=plan.account)
-    except InstallError as error:
+    except (InstallError, dropin.DropinError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
         hint = "; removing needs root" if isinstance(error, PermissionError) else ""
-        raise UserError(f"{error.filename}: {error.strerror}{hint}") from error
+        raise os_error(error, hint) from error
     for path in plan.kept:
         click.echo(f"kept {root / str(path).lstrip('/')}")
-    click.echo(f"removed {len(plan.paths)} files and folders")
+    for target in plan.tuned:
+        click.echo(f"{'restored' if os.path.lexists(target) else 'removed'} {target}")
+    if plan.paths or not plan.tuned:
+        click.echo(f"removed {len(plan.paths)} files and folders" if plan.paths else "nothing to remove")
     for fault in faults:
         click.echo(fault, err=True)
     ctx.exit(1 if faults else 0)

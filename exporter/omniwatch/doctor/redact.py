@@ -23,6 +23,13 @@ _HARMLESS = re.compile(
     r"from|to|start|end|step|time|query|match\[\]|limit|refresh|orgId|viewPanel|var-[\w-]+|type|state"
 )
 """Query arguments of Prometheus' and Grafana's own addresses."""
+_ITEMS = (
+    r"(?:\\\"(?:[^\"\\\r\n]|\\[^\"\r\n])*(?:\\\")?|\"(?:[^\"\\\r\n]|\\.)*\"?|'(?:[^'\\\r\n]|\\.)*'?"
+    r"|[^\"'()\[\]\r\n]|\r?\n(?=[ \t\])]))*"
+)
+"""Of a list as JSON, Python and YAML write it: quoted words, in which a bracket ends nothing, and what stands between, lines
+that are indented included."""
+_LIST = rf"[\[(]{_ITEMS}(?:[\[(]{_ITEMS}[\])]?{_ITEMS})*[\])]?"
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?P<rest>[^\s\"'<>`\\)\]}|]+)", re.IGNORECASE)
 _QUERY = re.compile(r"(?P<lead>[?&])(?P<name>[\w.\[\]%-]+)=(?P<value>[^&\s\"'<>`\\)\]}|#]*)")
 _TOKEN_SEGMENT = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~%:+=-]{12,}|[A-Za-z0-9_-]{24,}")
@@ -32,6 +39,13 @@ _HOOKS = re.compile(
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), GONE),
+    (
+        re.compile(
+            rf"(\b[\w.-]*(?:{_NAME}|authorization|cookie)(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]\s*){_LIST}",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{GONE}",
+    ),
     # bcrypt and the other hashes of crypt(5).
     (re.compile(r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{20,}|\$(?:1|5|6|7|y|gy|argon2\w*|scrypt)\$[^\s\"':]{8,}"), GONE),
     (

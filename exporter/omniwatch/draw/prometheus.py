@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -53,7 +54,7 @@ def _post(address: str, fields: dict[str, str | float]) -> dict[str, Any]:
             body = json.load(answer)
     except urllib.error.HTTPError as error:
         raise DrawError(f"{address}: {_reason(error)}: {fields['query']}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise DrawError(f"{address}: {getattr(error, 'reason', None) or error}") from error
     if not isinstance(body, dict) or body.get("status") != "success":
         raise DrawError(f"{address}: this is no answer of a Prometheus")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from omniwatch.notify.messages import Message, merge
@@ -19,12 +20,18 @@ class Waiting(NamedTuple):
 
 
 class Outbox:
-    """The messages for one robot, pages first, then in the order they came; one per group."""
+    """The messages for one robot, pages first, then in the order they came; one per group.
 
-    def __init__(self, per_minute: int, try_for_s: float, language: str) -> None:
+    Times are seconds of a clock that is never set. `fits` says whether the robot takes a message uncut.
+    """
+
+    def __init__(
+        self, per_minute: int, try_for_s: float, language: str, fits: Callable[[Message], bool]
+    ) -> None:
         self._per_minute = per_minute
         self._try_for_s = try_for_s
         self._language = language
+        self._fits = fits
         self._waiting: dict[str, Waiting] = {}
         self._attempts: deque[float] = deque()
         self._retry_s = FIRST_RETRY_S
@@ -33,10 +40,15 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, message: Message, now: float) -> None:
+    @property
+    def waiting(self) -> list[Waiting]:
+        """All that has not left yet, in the order it came."""
+        return list(self._waiting.values())
+
+    def put(self, message: Message, since: float) -> None:
         """Take a message; an older one of its group has nothing to say any more."""
         self._waiting.pop(message.group, None)
-        self._waiting[message.group] = Waiting(now, message)
+        self._waiting[message.group] = Waiting(since, message)
 
     def expire(self, now: float) -> list[Message]:
         """Give up, and return, what has waited for too long."""
@@ -57,15 +69,20 @@ class Outbox:
     def take(self, now: float) -> tuple[Message, list[Message]]:
         """Count an attempt and return what to send, and the messages it is made of.
 
-        With the minute's last attempt, all that waits goes as one. Raises IndexError when nothing waits.
+        With the minute's last attempt, as much of what waits goes as one as fits. Raises IndexError when nothing waits.
         """
         self._forget(now)
         order = [found.message for found in self._waiting.values()]
         order.sort(key=lambda message: message.severity != "page")
-        last = len(self._attempts) >= self._per_minute - 1
-        parts = order if last else [order[0]]
+        taken, parts = order[0], order[:1]
+        if len(self._attempts) >= self._per_minute - 1:
+            for count in range(2, len(order) + 1):
+                merged = merge(order[:count], self._language)
+                if not self._fits(merged):
+                    break
+                taken, parts = merged, order[:count]
         self._attempts.append(now)
-        return (merge(parts, self._language) if len(parts) > 1 else parts[0]), parts
+        return taken, parts
 
     def settled(self, parts: list[Message]) -> None:
         """Take away what was delivered, or refused for good, unless news of its group came meanwhile."""

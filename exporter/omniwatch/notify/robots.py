@@ -23,6 +23,10 @@ MAX_BYTES = {"dingtalk": 18_000, "feishu": 18_000, "wecom": 4000}
 """Of text: DingTalk and Feishu take 20 kB of body, WeCom 4096 bytes of text."""
 TOO_FAST = {"dingtalk": (130101, 660026, -1), "feishu": (9499, 11232, 11233), "wecom": (45009, -1)}
 """Answers that ask to come back later: too many messages, system busy."""
+OUT_OF_TIME = {"dingtalk": 310000, "feishu": 19021, "wecom": None}
+"""The signature or its time is wrong: so is every one before the device's clock is set."""
+OFF_TOPIC = "keyword"
+"""In DingTalk's words when that code means that a message has none of the words the group asks for."""
 CUT = "\n\n…"
 
 
@@ -80,49 +84,58 @@ def verdict(kind: str, status: int, body: bytes) -> tuple[Verdict, str]:
     if code == 0:
         return Verdict.DELIVERED, ""
     words = f"{code}: {answer.get('errmsg') or answer.get('msg') or answer.get('StatusMessage') or ''}"
-    return (Verdict.LATER if code in TOO_FAST[kind] else Verdict.REFUSED), words
+    later = code in TOO_FAST[kind] or (code == OUT_OF_TIME[kind] and OFF_TOPIC not in words)
+    return (Verdict.LATER if later else Verdict.REFUSED), words
+
+
+def fits(robot: Robot, message: Message) -> bool:
+    """Whether a robot takes a message's text whole."""
+    text = message.text if robot.kind == "feishu" else _titled(message)
+    return len(f"{text}{_ats(robot, message)}".encode()) <= MAX_BYTES[robot.kind]
 
 
 def _dingtalk(robot: Robot, message: Message) -> dict[str, Any]:
-    called = _called(robot, message)
-    text = _text(robot, message, "".join(f" @{number}" for number in called))
     return {
         "msgtype": "markdown",
-        "markdown": {"title": message.title, "text": text},
-        "at": {"atMobiles": called, "isAtAll": False},
+        "markdown": {"title": message.title, "text": _cut(robot, message, _titled(message))},
+        "at": {"atMobiles": _called(robot, message), "isAtAll": False},
     }
 
 
 def _feishu(robot: Robot, message: Message) -> dict[str, Any]:
     colour = "green" if not message.firing else "red" if message.severity == "page" else "orange"
-    ats = "".join(f" <at id={user}></at>" for user in _called(robot, message))
-    text = _cut(message.text, MAX_BYTES[robot.kind] - len(ats.encode())) + ats
     return {
         "msg_type": "interactive",
         "card": {
             "header": {"title": {"tag": "plain_text", "content": message.title}, "template": colour},
-            "elements": [{"tag": "markdown", "content": text}],
+            "elements": [{"tag": "markdown", "content": _cut(robot, message, message.text)}],
         },
     }
 
 
 def _wecom(robot: Robot, message: Message) -> dict[str, Any]:
-    ats = "".join(f" <@{user}>" for user in _called(robot, message))
-    return {"msgtype": "markdown", "markdown": {"content": _text(robot, message, ats)}}
+    return {"msgtype": "markdown", "markdown": {"content": _cut(robot, message, _titled(message))}}
 
 
 def _called(robot: Robot, message: Message) -> list[str]:
     return robot.mention if message.firing and message.severity == "page" else []
 
 
-def _text(robot: Robot, message: Message, ats: str) -> str:
-    text = f"### {message.title}\n\n{message.text}"
-    return _cut(text, MAX_BYTES[robot.kind] - len(ats.encode())) + ats
+def _ats(robot: Robot, message: Message) -> str:
+    forms = {"dingtalk": " @{}", "feishu": " <at id={}></at>", "wecom": " <@{}>"}
+    return "".join(forms[robot.kind].format(person) for person in _called(robot, message))
 
 
-def _cut(text: str, size: int) -> str:
-    raw = text.encode()
-    return text if len(raw) <= size else raw[: size - len(CUT.encode())].decode(errors="ignore") + CUT
+def _titled(message: Message) -> str:
+    return f"### {message.title}\n\n{message.text}"
+
+
+def _cut(robot: Robot, message: Message, text: str) -> str:
+    """Return a message's text with the people it calls at its end, no longer than the robot takes."""
+    ats = _ats(robot, message)
+    raw, size = text.encode(), MAX_BYTES[robot.kind] - len(ats.encode())
+    kept = text if len(raw) <= size else raw[: size - len(CUT.encode())].decode(errors="ignore") + CUT
+    return kept + ats
 
 
 def _hmac(key: str, text: str) -> str:

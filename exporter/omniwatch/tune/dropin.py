@@ -83,10 +83,19 @@ def revert(unit: str, reload: Callable[[], None], root: Path = Path("/")) -> Pat
     return target
 
 
-def own_files(unit: str, root: Path = Path("/")) -> list[Path]:
-    """What `apply` has left of its own for the unit: its drop-in. One that was there before is not ours to remove."""
-    target = directory(unit, root) / NAME
-    return [target] if target.exists() and _is_ours(target) else []
+def own_files(root: Path = Path("/")) -> list[Path]:
+    """Every drop-in that `apply` wrote, of whichever unit. One that was there before is not among them. Raises OSError."""
+    return sorted(path for path in directory("*", root).parent.glob(f"*.d/{NAME}") if _is_ours(path))
+
+
+def unit_of(path: Path) -> str:
+    """The unit that a drop-in is of."""
+    return path.parent.name.removesuffix(".d")
+
+
+def has_before(path: Path) -> bool:
+    """Whether `revert` brings another drop-in back in the place of this one."""
+    return path.with_name(NAME + _BEFORE).is_file()
 
 
 def mismatch(limit: Limit, weight: int, taken: Limits | None) -> str:
@@ -107,7 +116,7 @@ def mismatch(limit: Limit, weight: int, taken: Limits | None) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    return path.read_text(encoding="utf-8").startswith(_MARK)
+    return path.is_file() and path.read_bytes().startswith(_MARK.encode())
 
 
 def _quota(cores: float | None) -> str:
