@@ -159,12 +159,12 @@ def normal(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def compile_cpp(name: str, folder: Path) -> Path:
-    """Compile one of deploy/clients with every warning an error."""
+def compile_cpp(name: str, folder: Path, source: Path = CLIENTS) -> Path:
+    """Compile one of deploy/clients, or of another folder, with every warning an error."""
     program = folder / name
     flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
     done = subprocess.run(
-        ["g++", *flags, str(CLIENTS / f"{name}.cpp"), "-o", str(program)],
+        ["g++", *flags, "-I", str(CLIENTS), str(source / f"{name}.cpp"), "-o", str(program)],
         capture_output=True,
         text=True,
         check=False,

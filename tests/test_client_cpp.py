@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from clients import VECTORS, compile_cpp, expand, run_cpp, run_python
+from omniwatch.link.speaker import Speaker
+from omniwatch.resume import Resume
+from speaking import Serving
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +43,8 @@ def place(luck: random.Random) -> str:
 def script(luck: random.Random) -> list[str]:
     lines = [f"jitter {luck.choice([0, 0.5, 1])}", "start 0"]
     if luck.random() < 0.9:
-        lines += ["opened 0.05 0", "head 0.1 0 200 x-omni-resume=S x-omni-first-id=0 x-omni-frame-ms=80"]
+        said = f"x-omni-first-id=0 x-omni-frame-ms=80 x-omni-heartbeat-s={luck.choice([0.25, 0.25, 0.3, 2])}"
+        lines += ["opened 0.05 0", f"head 0.1 0 200 x-omni-resume=S {said}"]
         lines += ["data 0.1 0 format:4294967295.1:100"]
     now = 0.1
     verbs = ["data"] * 6 + ["tick"] * 4 + ["opened"] * 3 + ["head", "closed", "again", "refused", "picture"]
@@ -68,6 +75,31 @@ def test_scripts_made_up_at_random(program: Path, seed: int) -> None:
         assert got == want, lines
     said = {line.split()[0] for lines in wanted for line in lines}
     assert {"audio", "lost", "rtx", "resumed", "realign", "ended"} <= said
+
+
+@pytest.fixture
+def silent_host() -> Iterator[int]:
+    """A port where 127.0.0.2 answers no handshake, for those that wait to be accepted are too many."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def test_where_the_first_address_is_silent_the_next_is_tried_and_the_name_asked_for_once(
+    tmp_path: Path, silent_host: int
+) -> None:
+    program = compile_cpp("two_addresses", tmp_path, Path(__file__).parent / "data")
+    app = Resume(Speaker(speech_s=0.8, speed=4.0), environ={})
+    with Serving(app, port=silent_host):
+        command = [str(program), str(silent_host), '{"stream": true, "seed": 1}']
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    reason, asked, heard = done.stdout.rsplit(" ", 2)
+    assert (reason, int(asked)) == ("done", 1)
+    assert int(heard) == 11
 
 
 def test_the_example_compiles_and_says_how_it_is_used(tmp_path: Path) -> None:

@@ -37,12 +37,35 @@ def test_scenarios_are_listed_with_what_they_are() -> None:
         (["link", "--to", "127.0.0.1:1", "--scenario", "moon"], "moon: no such scenario; there are 4g-10pct"),
         (["bench", "resume", "--scenario", "moon"], "moon: no such scenario"),
         (["bench", "resume", "--seeds", "0"], "--seeds"),
+        (["bench", "resume", "--minutes", "nan"], "--minutes"),
+        (["bench", "resume", "--speed", "NaN"], "--speed"),
     ],
 )
 def test_a_users_error_is_one_line_and_exit_code_2(words: list[str], says: str) -> None:
     done = omniwatch(*words)
     assert done.exit_code == 2
     assert says in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("about: 2026-13-45\n", "month must be in 1..12"),
+        ("about: x\nrtt_ms: 0b_\n", "invalid literal"),
+        ("[" * 3000, "nested too deep"),
+        ("about: x\nrtt_ms: [\n", "while parsing"),
+        ("about: x\nrtt_ms: fast\n", "Expected `float`"),
+    ],
+)
+def test_a_scenario_that_does_not_hold_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    for words in (["link", "--to", "127.0.0.1:1"], ["bench", "resume"]):
+        done = omniwatch(*words, "--scenario", str(path))
+        assert done.exit_code == 2
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("Error: odd.yaml: ")
+        assert says in line
 
 
 def test_the_table_is_the_same_each_time_but_for_how_long_it_took(tmp_path: Path) -> None:

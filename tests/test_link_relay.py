@@ -227,6 +227,20 @@ def test_frame_mode_drops_repeats_and_reorders_frames_of_speech_alone(chunked: b
     assert max(a - b for a, b in pairwise(ids)) <= 4 + framed.dropped
 
 
+@pytest.mark.parametrize("chunked", [True, False])
+def test_frame_mode_closes_the_connection_after_the_answer_it_changed(chunked: bool) -> None:
+    luck = random.Random(2)
+    framed = Framed(FrameTrouble(), Gilbert(Loss(), luck), luck)
+    wire = framed_answer(3, chunked=chunked).replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1)
+    out = framed.feed(wire)
+    answer = Answer()
+    assert len(list(frames.Decoder().feed(answer.feed(out)))) == 6
+    assert answer.headers["connection"] == "close"
+    assert out.lower().count(b"\r\nconnection:") == out.lower().count(b"\r\ntransfer-encoding:") == 1
+    assert out.count(b"0\r\n\r\n") == 1
+    assert framed.feed(framed_answer(3, chunked=chunked)) == b"", "one answer a connection"
+
+
 @pytest.mark.parametrize("kind", [b"text/event-stream", b"application/json"])
 def test_frame_mode_leaves_other_answers_alone(kind: bytes) -> None:
     luck = random.Random(2)

@@ -128,6 +128,24 @@ def test_of_two_at_once_the_newer_wins_and_the_older_is_ended_cleanly() -> None:
     run(main())
 
 
+def test_of_two_in_one_breath_the_older_is_answered_before_it_is_ended() -> None:
+    async def main() -> None:
+        app, speaker, said = resuming()
+        call = await chat(app).until(frame_count(10))
+        call.leave()
+        await call.over()
+        stream = call.headers["x-omni-resume"]
+        older, newer = [resume(app, stream, call.speech_ids[-1]) for _ in range(2)]
+        await older.over()
+        assert (older.status, older.headers["x-omni-result"]) == (206, "hit")
+        assert (older.ended, older.end_reason, older.speech_ids) == (True, "superseded", [])
+        await newer.over()
+        assert call.speech + newer.speech == speaker.speech(1)
+        assert [event.result for event in said] == ["hit"], "one return"
+
+    run(main())
+
+
 def test_after_the_end_what_is_left_and_the_end_itself_can_still_be_fetched() -> None:
     async def main() -> None:
         app, _, _ = resuming()

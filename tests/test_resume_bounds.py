@@ -226,42 +226,6 @@ def test_a_slow_reader_that_reads_again_has_lost_nothing() -> None:
     run(main())
 
 
-def test_memory_is_bounded_per_stream_and_in_all() -> None:
-    async def main() -> None:
-        settings = limited(turn_bytes=2 << 20, total_bytes=6 << 20, max_streams=16)
-        app, speaker, _ = resuming(Speaker(speech_s=120.0, speed=10.0), settings=settings)
-        calls = [chat(app, seed=seed) for seed in range(16)]
-        for call in calls[::2]:
-            await call.until(frame_count(3))
-            call.leave()
-        largest = largest_turn = 0
-        while not all(call.task.done() for call in calls):
-            await asyncio.sleep(0.25)
-            largest = max(largest, app.store.size)
-            largest_turn = max([largest_turn, *(s.turn.size for s in app.store._streams.values())])
-        assert largest <= 6 << 20
-        assert largest_turn <= (2 << 20) + 20_000
-        assert [call.speech == speaker.speech(seed) for seed, call in enumerate(calls)][1::2] == [True] * 8
-        assert app.store.size == sum(s.turn.size for s in app.store._streams.values())
-        await asyncio.sleep(61)
-        assert (app.store.size, len(app.store)) == (0, 0)
-
-    run(main())
-
-
-def test_frames_past_the_bound_of_one_turn_are_gone_and_its_window_is_not() -> None:
-    async def main() -> None:
-        app, speaker, _ = resuming(Speaker(speech_s=60.0, speed=10.0), settings=limited(turn_bytes=1 << 20))
-        call = await chat(app).over()
-        stream = call.headers["x-omni-resume"]
-        last = call.speech_ids[-1]
-        assert (await resume(app, stream, last - 76).over()).status == 410
-        hit = await resume(app, stream, last - 75).over()
-        assert hit.speech == speaker.speech(1)[(last - 74) * 3840 :]
-
-    run(main())
-
-
 def test_a_full_house_refuses_the_next_and_a_turn_that_is_over_makes_room() -> None:
     async def main() -> None:
         app, _, _ = resuming(settings=limited(max_streams=3))

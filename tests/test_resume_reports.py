@@ -38,6 +38,22 @@ def test_rtx_sends_just_those_frames() -> None:
     run(main())
 
 
+def test_an_attempt_that_a_later_one_has_overtaken_is_no_failure_of_the_return() -> None:
+    async def main() -> None:
+        app, _, said = resuming()
+        call = await chat(app).until(frame_count(10))
+        stream = call.headers["x-omni-resume"]
+        back = await resume(app, stream, 8, attempt=3).until(frame_count(1))
+        late = await resume(app, stream, 8, attempt=2).over()
+        assert late.status == 409
+        assert "has come before it" in late.error
+        assert app.refused[409] == 1
+        assert [event.result for event in said] == ["hit"]
+        await back.over()
+
+    run(main())
+
+
 def test_a_realignment_is_reported() -> None:
     async def main() -> None:
         app, _, said = resuming()

@@ -70,10 +70,23 @@ def test_a_turn_let_go_of_answers_gone_but_keeps_its_window_and_what_follows_its
     assert turn.find(add(0, -1)).result == "gone"
 
 
+def test_text_that_was_sent_is_bounded_though_no_window_is_full() -> None:
+    turn = turn_of("s" + "t" * 100, cache_win=75)
+    assert turn.shrink(1000, turn.end) is False, "a window that is not full is spared"
+    assert turn.shrink(1000, turn.end, spare_window=False) is True
+    assert 800 < turn.size <= 1000
+    oldest = turn._base
+    assert turn.find(0, oldest - 2).result == "gone"
+    assert numbers(turn, turn.find(0, oldest - 1).entry) == list(range(oldest, 101))
+    assert turn.find(0, 100) == ("hit", 101)
+
+
 def test_nothing_from_the_listeners_place_on_is_let_go() -> None:
     turn = turn_of("s" * 20, sent=3)
     turn.shrink(0, 3)
+    assert turn.shrink(0, 3, spare_window=False) is False
     assert numbers(turn, 3) == list(range(3, 20))
+    assert turn.unsent == sum(frames.PREFIX.size + len(b"%d" % i) for i in range(3, 20))
 
 
 def test_what_was_let_go_of_unsent_is_not_counted_again_when_it_is_said_to_be_sent() -> None:
@@ -91,7 +104,7 @@ def test_any_history_agrees_with_a_model_that_keeps_everything(data: st.DataObje
     turn = Turn(Binary(80), first_id, cache_win)
     model: list[tuple[int, int]] = []
     held_from, whole = 0, True
-    for step in data.draw(st.lists(st.sampled_from(["s", "s", "t", "sent", "shrink"]), max_size=40)):
+    for step in data.draw(st.lists(st.sampled_from(["s", "s", "t", "sent", "shrink", "cut"]), max_size=40)):
         if step in "st":
             speech = step == "s"
             last_id, last_part = model[-1] if model else (add(first_id, -1), 0)
@@ -101,12 +114,12 @@ def test_any_history_agrees_with_a_model_that_keeps_everything(data: st.DataObje
             turn.mark_sent(data.draw(st.integers(turn.sent, len(model))))
         else:
             keep_from = data.draw(st.integers(0, len(model)))
-            turn.shrink(0, keep_from)
+            turn.shrink(0, keep_from, spare_window=step == "shrink")
             newest = model[-1][0] if model else add(first_id, -1)
             window = next(
                 (i + 1 for i, place in enumerate(model) if place == (add(newest, -cache_win), 0)), 0
             )
-            held_from = max(held_from, min(keep_from, window))
+            held_from = max(held_from, min(keep_from, window) if step == "shrink" else keep_from)
             whole = held_from == 0
     held = list(range(held_from, len(model)))
     assert numbers(turn, held_from) == held

@@ -122,8 +122,8 @@ inline std::string json_value(const std::string& json, const std::string& name) 
 // ---- hearing --------------------------------------------------------------------------------------------------------
 
 struct Config {
-  double silence_s = 1.0;        // nothing heard for so long, not even "still here": the network is lost
-  double hurry_s = 0.5;          // the same, where there is no more to play than a return takes
+  double silence_s = 1.0;        // nothing heard for so long, or for four of the server's "still here": the network is lost
+  double hurry_s = 0.5;          // the same, or two of them, where there is no more to play than a return takes
   int32_t client_win = 150;      // frames kept: those that wait for one before them, and the newest heard
   int32_t cache_win = 75;        // the most frames asked for at once
   int32_t rtx_thr = 3;           // so many frames missing in a row are asked for again
@@ -259,15 +259,27 @@ class Hearing {
   }
 
  private:
-  int32_t missing() const {  // frames of speech before the nearest that waits; 0 where only text is missing
-    int32_t least = INT32_MAX;
-    for (const auto& [key, frame] : held_) least = std::min(least, distance(last, key.first) - (key.second == 0));
-    return least;
+  // Frames of speech before the nearest that waits; 0 where only text is missing. What is said after a missing frame does
+  // not end the run: the next frame may be missing, too.
+  int32_t missing() const {
+    int32_t speech = INT32_MAX, newest = 0;
+    for (const auto& [key, frame] : held_) {
+      const int32_t ahead = distance(last, key.first);
+      if (ahead == 0) return 0;
+      if (key.second == 0) speech = std::min(speech, ahead - 1);
+      newest = std::max(newest, ahead);
+    }
+    return speech < INT32_MAX ? speech : newest;
+  }
+  bool may_grow() const {  // neither speech nor the end of the turn waits behind the run
+    return std::none_of(held_.begin(), held_.end(),
+                        [](const auto& held) { return held.first.second == 0 || held.second.kind == END; });
   }
   double patience(int32_t run) const {
     const double began = gap_at_.value_or(0);
     if (run >= config_.rtx_thr) return began + config_.rtx_patience_s;
-    return std::max(began + config_.reorder_s, playout.dry_at.value_or(0));
+    const double wait_s = run && may_grow() ? config_.rtx_patience_s : config_.reorder_s;
+    return std::max(began + wait_s, playout.dry_at.value_or(0));
   }
   void pass_over(double now, int32_t run) {
     if (run) {
@@ -277,6 +289,18 @@ class Hearing {
       last += count;
       part = 0;
       ears_.lost(from, count);
+      // What was said between them is behind the place now.
+      std::map<std::pair<uint32_t, uint32_t>, Frame> between;
+      for (auto it = held_.begin(); it != held_.end();) {
+        const uint32_t after = it->first.first - from;
+        if (after + 1 >= count) {
+          ++it;
+          continue;
+        }
+        between[{after, it->first.second}] = std::move(it->second);
+        it = held_.erase(it);
+      }
+      for (const auto& [key, frame] : between) deliver(now, frame);
     } else {
       uint32_t least = UINT32_MAX;
       for (const auto& [key, frame] : held_) {
@@ -380,6 +404,8 @@ class Session {
       hearing.part = 0;
       const auto frame_ms = headers.find("x-omni-frame-ms");
       if (frame_ms != headers.end()) hearing.frame_s = std::stod(frame_ms->second) / 1000;
+      const auto heartbeat = headers.find("x-omni-heartbeat-s");
+      if (heartbeat != headers.end()) heartbeat_s_ = std::stod(heartbeat->second);
       hear(now, conn);
     } else if (status == 404 || status == 410 || status == 416) {
       end(status == 404 ? "unknown" : status == 410 ? "gone" : "ahead");
@@ -502,9 +528,10 @@ class Session {
   }
   // When the network is taken for lost, if nothing is heard: sooner when the player would run dry meanwhile.
   double silent_at() const {
-    const double at = heard_at_ + config_.silence_s;
+    const double at = heard_at_ + std::max(config_.silence_s, 4 * heartbeat_s_);
     if (!hearing.playout.dry_at) return at;
-    return std::min(at, std::max(heard_at_ + config_.hurry_s, *hearing.playout.dry_at - 3 * rtt_s_));
+    const double hurry_s = std::max(config_.hurry_s, 2 * heartbeat_s_);
+    return std::min(at, std::max(heard_at_ + hurry_s, *hearing.playout.dry_at - 3 * rtt_s_));
   }
   void seek(double now) {
     mode_ = Mode::Seeking;
@@ -585,6 +612,7 @@ class Session {
   std::vector<int> standing_, asked_;
   std::map<int, std::string> results_;
   double asked_at_ = 0, next_try_ = 0, rtt_s_ = 0, heard_at_ = 0, seek_at_ = 0;
+  double heartbeat_s_ = 0;  // how often the server says that it is still here, where it says so
   std::optional<double> lost_at_;
   bool may_ask_ = true;
   int last_asked_ = -1, asks_ = 0, conns_ = 0, tries_ = 0;
@@ -695,6 +723,8 @@ class Client : private Handler {
   // Ask for one turn (the body of a chat request, "stream": true) and hear it. Returns "done", or why it ended before.
   // `idle` is called at least every 100 ms: return false to hang up.
   std::string speak(const std::string& chat, const std::function<bool()>& idle = [] { return true; }) {
+    addresses_.clear();
+    good_ = opened_ = 0;
     std::mt19937 luck{std::random_device{}()};
     std::uniform_real_distribution<double> jitter(0, 1);
     chat_ = chat;
@@ -735,12 +765,23 @@ class Client : private Handler {
     Decoder decoder;
     bool begun = false;
     std::optional<uint32_t> rtx;
+    size_t address = 0;
     ~Wire() {
       if (fd >= 0) ::close(fd);
     }
   };
 
-  void open(int conn) override { wires_[conn] = dial(); }
+  struct Address {
+    int family, type, protocol;
+    std::string data;  // a sockaddr
+  };
+
+  // The first attempt of a turn, two connections, goes where the last connection was made; each further one to the next
+  // address of the name, until one connects.
+  void open(int conn) override {
+    wires_[conn] = dial(good_ + (opened_ ? opened_ - 1 : 0));
+    opened_++;
+  }
   void ask(int conn, const std::string& resume) override {
     wires_[conn]->out = resume.empty() ? request("POST", "/v1/chat/completions", chat_)
                                        : request("POST", "/v1/resume", resume);
@@ -759,7 +800,7 @@ class Client : private Handler {
   void ended(const std::string& reason) override { reason_ = reason; }
 
   void begin(int number, const char* method, const std::string& path, const std::string& body) {
-    wires_[number] = dial();
+    wires_[number] = dial(good_);
     wires_[number]->out = request(method, path, body);
   }
   std::string request(const char* method, const std::string& path, const std::string& body) const {
@@ -767,24 +808,38 @@ class Client : private Handler {
            "\r\nConnection: close\r\nAccept: application/vnd.omniwatch.frames\r\nContent-Type: application/json\r\n" +
            headers_ + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
-  // Begin to connect; a wire without a socket is one that could not, and is closed in the next round.
-  std::unique_ptr<Wire> dial() const {
-    auto wire = std::make_unique<Wire>();
+  // Ask for the name once a turn: who answers may be out of reach when the network is lost.
+  void resolve() {
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
-    if (::getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found) != 0) return wire;
-    for (const addrinfo* it = found; it && wire->fd < 0; it = it->ai_next) {
-      const int fd = ::socket(it->ai_family, it->ai_socktype, it->ai_protocol);
+    if (::getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found) != 0) return;
+    for (const addrinfo* it = found; it; it = it->ai_next) {
+      addresses_.push_back({it->ai_family, it->ai_socktype, it->ai_protocol,
+                            std::string(reinterpret_cast<const char*>(it->ai_addr), it->ai_addrlen)});
+    }
+    ::freeaddrinfo(found);
+  }
+  // Begin to connect to the first address from `start` on, around the end, that takes it; a wire without a socket is one
+  // that could not, and is closed in the next round.
+  std::unique_ptr<Wire> dial(size_t start) {
+    auto wire = std::make_unique<Wire>();
+    if (addresses_.empty()) resolve();
+    for (size_t i = 0; i < addresses_.size() && wire->fd < 0; i++) {
+      wire->address = (start + i) % addresses_.size();
+      const Address& to = addresses_[wire->address];
+      const int fd = ::socket(to.family, to.type, to.protocol);
       if (fd < 0) continue;
       ::fcntl(fd, F_SETFL, O_NONBLOCK);
       ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-      if (::connect(fd, it->ai_addr, it->ai_addrlen) == 0 || errno == EINPROGRESS) {
+      sockaddr_storage at{};
+      to.data.copy(reinterpret_cast<char*>(&at), sizeof at);
+      if (::connect(fd, reinterpret_cast<const sockaddr*>(&at), static_cast<socklen_t>(to.data.size())) == 0 ||
+          errno == EINPROGRESS) {
         wire->fd = fd;
       } else {
         ::close(fd);
       }
     }
-    ::freeaddrinfo(found);
     return wire;
   }
 
@@ -825,6 +880,8 @@ class Client : private Handler {
       pollfd ready{wire.fd, POLLOUT, 0};
       if (::poll(&ready, 1, 0) <= 0) return true;
       wire.connected = true;
+      good_ = wire.address;
+      opened_ = 0;
       if (number >= 0) session_->opened(now(), number);
     }
     if (!wire.out.empty()) {
@@ -868,6 +925,8 @@ class Client : private Handler {
   std::unique_ptr<Session> session_;
   std::map<int, std::unique_ptr<Wire>> wires_;
   std::vector<int> dead_;
+  std::vector<Address> addresses_;  // of the host, all taken for the same server
+  size_t good_ = 0, opened_ = 0;    // the address connected to last, and how often a way was tried since then
   int next_aside_ = -1;
 };
 

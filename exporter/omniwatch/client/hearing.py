@@ -83,15 +83,26 @@ class Hearing:
         return min(patience, self._rtx_at) if run >= self._config.rtx_thr else patience
 
     def _missing(self) -> int:
-        """Frames of speech between the place and the nearest frame that waits; 0 where only text is missing."""
-        after = (distance(self.place[0], frame_id) - (part == 0) for frame_id, part in self._held)
-        return min(after)
+        """Frames of speech between the place and the nearest that waits; 0 where only text is missing.
+
+        What is said after a missing frame does not end the run: the next frame may be missing, too.
+        """
+        ahead = [distance(self.place[0], frame_id) for frame_id, _ in self._held]
+        if min(ahead) == 0:
+            return 0
+        speech = [distance(self.place[0], frame_id) - 1 for frame_id, part in self._held if part == 0]
+        return min(speech) if speech else max(ahead)
+
+    def _may_grow(self) -> bool:
+        """Whether the run has no end yet: neither speech nor the end of the turn waits behind it."""
+        return not any(part == 0 or frame.kind == Kind.END for (_, part), frame in self._held.items())
 
     def _patience(self, run: int) -> float:
         began = self._gap_at or 0.0
         if run >= self._config.rtx_thr:
             return began + self._config.rtx_patience_s
-        return max(began + self._config.reorder_s, self.playout.dry_at or 0.0)
+        wait_s = self._config.rtx_patience_s if run and self._may_grow() else self._config.reorder_s
+        return max(began + wait_s, self.playout.dry_at or 0.0)
 
     def _pass_over(self, now: float, run: int) -> None:
         """Give up `run` frames of speech after the place, or the text that is missing there."""
@@ -101,6 +112,10 @@ class Hearing:
             self.playout.add(now, run * self.frame_s)
             self.place = (add(frame_id, run), 0)
             self._listener.lost(add(frame_id, 1), run)
+            # What was said between them is behind the place now.
+            between = [key for key in self._held if distance(key[0], self.place[0]) > 0]
+            for key in sorted(between, key=lambda key: (distance(frame_id, key[0]), key[1])):
+                self._deliver(now, self._held.pop(key))
         else:
             part = min(part for held_id, part in self._held if held_id == frame_id)
             self.place = (frame_id, part - 1)

@@ -11,9 +11,9 @@ class Config:
     """The protocol's windows and the client's patience: frames, seconds, milliseconds, as the names say."""
 
     silence_s: float = 1.0
-    """Nothing heard for so long, not even "still here": the network is lost."""
+    """Nothing heard for so long, nor for four of the server's "still here": the network is lost."""
     hurry_s: float = 0.5
-    """The same, where there is no more to play than a return takes. Twice the server's "still here"."""
+    """The same, where there is no more to play than a return takes; two of the server's "still here" if that is longer."""
     client_win: int = 150
     """Frames kept: those that wait for one before them, and the newest that were heard."""
     cache_win: int = 75

@@ -54,7 +54,7 @@ class Session:
         self._last_asked = -1
         self._asks = self._conns = 0
         self._pace = Pace(config.backoff_s, jitter)
-        self._heard_at = self._seek_at = 0.0
+        self._heard_at = self._seek_at = self._heartbeat_s = 0.0
         self._lost_at: float | None = None
         self._results: dict[int, str] = {}
 
@@ -123,6 +123,7 @@ class Session:
             self.stream = headers["x-omni-resume"]
             self.hearing.place = (add(int(headers["x-omni-first-id"]), -1), 0)
             self.hearing.frame_s = float(headers.get("x-omni-frame-ms", "80")) / 1000
+            self._heartbeat_s = float(headers.get("x-omni-heartbeat-s", "0"))
             self._hear(now, conn)
         elif status in REFUSED:
             self._end(REFUSED[status])
@@ -225,12 +226,12 @@ class Session:
 
     def _silent_at(self) -> float:
         """When the network is taken for lost, if nothing is heard: sooner when the player would run dry meanwhile."""
-        silent_at, dry_at = self._heard_at + self._config.silence_s, self.hearing.playout.dry_at
+        silent_at = self._heard_at + max(self._config.silence_s, 4 * self._heartbeat_s)
+        dry_at = self.hearing.playout.dry_at
         if dry_at is None:
             return silent_at
-        return min(
-            silent_at, max(self._heard_at + self._config.hurry_s, dry_at - RETURN_RTTS * self._pace.rtt_s)
-        )
+        hurry_s = max(self._config.hurry_s, 2 * self._heartbeat_s)
+        return min(silent_at, max(self._heard_at + hurry_s, dry_at - RETURN_RTTS * self._pace.rtt_s))
 
     def _seek(self, now: float) -> None:
         self._mode = _Mode.SEEKING

@@ -11,6 +11,9 @@ from omniwatch.frames import Frame, Kind
 from omniwatch.link.path import Gilbert
 from omniwatch.link.scenario import FrameTrouble
 
+REPLACED = (b"content-length:", b"transfer-encoding:", b"connection:", b"keep-alive:")
+"""Headers that say how the answer ends; its length changes, and the connection ends with it."""
+
 
 class Late(NamedTuple):
     """A frame held back until so many others have passed."""
@@ -22,6 +25,8 @@ class Late(NamedTuple):
 class Framed:
     """Drops, repeats and reorders frames of speech in one HTTP answer; what else a turn says, and other answers, pass.
 
+    An answer in frames is the last of its connection, which it says is to be closed: nothing after it passes.
+
     The chain of losses is given, for it is the network's and outlives the connection.
     """
 
@@ -32,7 +37,7 @@ class Framed:
         self._head = b""
         self._answer: Answer | None = None
         self._decoder = frames.Decoder()
-        self._passing = False
+        self._passing = self._over = False
         self._passed = 0
         self._late: list[Late] = []
         self.dropped = self.repeated = self.reordered = 0
@@ -41,6 +46,8 @@ class Framed:
         """Take bytes of the answer, return those to send on."""
         if self._passing:
             return data
+        if self._over:
+            return b""
         if self._answer is None:
             self._head += data
             end = self._head.find(b"\r\n\r\n")
@@ -53,10 +60,9 @@ class Framed:
                 self._passing = True
                 return self._head
             self._answer = answer
-            kept = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"content-length:")]
-            if len(kept) < len(head.split(b"\r\n")):
-                kept.append(b"transfer-encoding: chunked")
-            return b"\r\n".join([*kept, b"", b""]) + self._body(data[4:])
+            lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(REPLACED)]
+            lines += [b"transfer-encoding: chunked", b"connection: close"]
+            return b"\r\n".join([*lines, b"", b""]) + self._body(data[4:])
         return self._body(data)
 
     def _body(self, data: bytes) -> bytes:
@@ -65,6 +71,7 @@ class Framed:
         out = []
         for frame in self._decoder.feed(answer.feed(data)):
             out += self._fate(frame)
+        self._over = answer.done
         if answer.done:
             out += [late.wire for late in self._late]
             self._late.clear()

@@ -107,5 +107,8 @@ def load(name: str) -> Scenario:
         raise ScenarioError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     except yaml.YAMLError as error:
         raise ScenarioError(f"{path.name}: {' '.join(str(error).split())}") from error
-    except msgspec.ValidationError as error:
-        raise ScenarioError(f"{path.name}: {error}") from error
+    except RecursionError as error:
+        raise ScenarioError(f"{path.name}: nested too deep") from error
+    except ValueError as error:
+        # Of msgspec, or of a date or a number that YAML takes for one and Python does not.
+        raise ScenarioError(f"{path.name}: {' '.join(str(error).split())}") from error

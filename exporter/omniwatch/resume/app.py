@@ -141,17 +141,17 @@ class Resume:
             raise RefusedError(
                 503, "no more streams can be held for resumption", headers=[(b"retry-after", b"1")]
             )
-        begun: list[tuple[Stream, Making, Head]] = []
+        begun: list[tuple[Stream, Making, Sending, Head]] = []
 
         def admit(message: Message, body: bytes) -> Making | None:
             if not _is_event_stream(message):
                 return None
-            begun.append(self._begin(form, scope, message, body, upstream.cancel))
+            begun.append(self._begin(form, scope, message, body, send, upstream.cancel))
             return begun[0][1]
 
         def ended(task: asyncio.Task[None]) -> None:
             if begun:
-                stream, making, _ = begun[0]
+                stream, making, _, _ = begun[0]
                 making.finish(_how(task, stream))
 
         upstream = Upstream(self._app, receive, send, admit)
@@ -161,19 +161,22 @@ class Resume:
         try:
             await asyncio.wait({task, upstream.admitted}, return_when=asyncio.FIRST_COMPLETED)
             if begun:
-                stream, _, head = begun[0]
-                await Sending(self.store, stream, 0, send, self._settings.resume).run(head, left)
+                _, _, sending, head = begun[0]
+                await sending.run(head, left)
             else:
                 await task
         finally:
             left.cancel()
-            if not begun:
+            if begun:
+                stream, _, sending, _ = begun[0]
+                self.store.detach(stream, sending)
+            else:
                 self.store.reserved -= 1
                 task.cancel()
 
     def _begin(
-        self, form: Form, scope: Scope, message: Message, body: bytes, cancel: Callable[[], None]
-    ) -> tuple[Stream, Making, Head]:
+        self, form: Form, scope: Scope, message: Message, body: bytes, send: Send, cancel: Callable[[], None]
+    ) -> tuple[Stream, Making, Sending, Head]:
         frames, limits = self._settings.frames, self._settings.resume
         coder = Binary(frames.frame_ms) if form == "binary" else Sse(frames.frame_ms)
         turn = Turn(coder, self._first_id(), frames.cache_win)
@@ -182,7 +185,8 @@ class Resume:
         )
         upstream = list(message.get("headers", []))
         stream.cross_origin = protocol.cross_origin(upstream)
-        self.store.open(stream)
+        sending = Sending(self.store, stream, 0, send, limits)
+        self.store.open(stream, sending)
         windows = {
             "x-omni-frame-ms": f"{frames.frame_ms:g}",
             "x-omni-cache-win": str(frames.cache_win),
@@ -192,7 +196,7 @@ class Resume:
         }
         headers = protocol.opening(upstream, coder.media_type, stream.id, turn.first_id, windows)
         making = Making(self.store, stream, limits.turn_bytes, 2 * frames.cache_win, self._seldom)
-        return stream, making, Head(200, headers)
+        return stream, making, sending, Head(200, headers)
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def shutting() -> Message:

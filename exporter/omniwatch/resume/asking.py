@@ -21,6 +21,8 @@ BODY_S = 10.0
 """How long the body of a request may take to arrive."""
 NOBODY = "unknown"
 """The `stream` of events about requests that name no stream there is."""
+STALE = "stale"
+"""An attempt that a later one of the same client has overtaken: no event, for the return has its answer in that one."""
 REPORTED_PER_S = 10.0
 """Refused requests written as events, at most; a flood of them must not flood the event file."""
 
@@ -94,10 +96,11 @@ class Asking:
                 raise _too_many()
             asked = self._place(at, request, stream)
         except RefusedError as refusal:
-            refused = events.Resume(
-                t=self._clock(), stream=name, last_good_id=request.last_good_id, result=refusal.result
-            )
-            self._report(refused)
+            if refusal.result != STALE:
+                refused = events.Resume(
+                    t=self._clock(), stream=name, last_good_id=request.last_good_id, result=refusal.result
+                )
+                self._report(refused)
             raise
         turn = stream.turn
         first = add(request.last_good_id, 1) if asked.entry or asked.result == "hit" else turn.first_id
@@ -122,7 +125,7 @@ class Asking:
     def _place(self, at: float, request: ResumeRequest, stream: Stream) -> Asked:
         if request.attempt is not None:
             if request.attempt < stream.attempt:
-                raise RefusedError(409, "an attempt made after this one has come before it")
+                raise RefusedError(409, "an attempt made after this one has come before it", STALE)
             stream.attempt = request.attempt
         found = stream.turn.find(request.last_good_id, request.part, rest=request.rest)
         if found.result == "ahead":

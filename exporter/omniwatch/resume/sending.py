@@ -26,6 +26,7 @@ class Sending:
         self._send = send
         self._limits = limits
         self._farewell = ""
+        self._headed = False
         self._pump: asyncio.Task[None] | None = None
 
     def supersede(self) -> None:
@@ -49,7 +50,7 @@ class Sending:
             await asyncio.wait({watch, self._pump}, return_when=asyncio.FIRST_COMPLETED)
             if self._farewell:
                 self._store.detach(self._stream, self)
-                await self._say(self._farewell)
+                await self._say(head, self._farewell)
             elif self._pump.done():
                 self._pump.result()
         except OSError:
@@ -62,7 +63,8 @@ class Sending:
 
     async def _all(self, head: Head, begun: Callable[[], None]) -> None:
         stream, turn = self._stream, self._stream.turn
-        await self._message({"type": "http.response.start", "status": head.status, "headers": head.headers})
+        await self._message(_start(head))
+        self._headed = True
         if self.index == turn.end:
             # The head alone can wait in a server's buffers until there is a body.
             await self._body(turn.coder.idle(turn.last_id))
@@ -93,11 +95,18 @@ class Sending:
         finally:
             timer.cancel()
 
-    async def _say(self, why: str) -> None:
+    async def _say(self, head: Head, why: str) -> None:
         turn = self._stream.turn
         word = turn.coder.ended(why, turn.last_id, 0)
-        message = {"type": "http.response.body", "body": word, "more_body": False}
+        # One that was ended before it came to speak has not said its head yet.
+        messages: list[Message] = [] if self._headed else [_start(head)]
+        messages.append({"type": "http.response.body", "body": word, "more_body": False})
         try:
-            await asyncio.wait_for(self._send(message), FAREWELL_S)
+            for message in messages:
+                await asyncio.wait_for(self._send(message), FAREWELL_S)
         except asyncio.TimeoutError:
             pass
+
+
+def _start(head: Head) -> Message:
+    return {"type": "http.response.start", "status": head.status, "headers": head.headers}

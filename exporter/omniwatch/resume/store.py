@@ -17,7 +17,7 @@ MAX_GONE = 4096
 
 
 class Listener(Protocol):
-    """The one connection that a turn is being sent to; `index` is the entry it sends next."""
+    """The one connection that a turn is sent to, or is about to be; `index` is the entry it sends next."""
 
     index: int
 
@@ -102,10 +102,11 @@ class Store:
         self.reserved += 1
         return True
 
-    def open(self, stream: Stream) -> None:
-        """Add a stream on a reserved place."""
+    def open(self, stream: Stream, listener: Listener) -> None:
+        """Add a stream on a reserved place; `listener` is about to send it, and nothing is let go before it has."""
         self.reserved -= 1
         self._streams[stream.id] = stream
+        stream.listener = listener
 
     def get(self, stream_id: str) -> Stream | None:
         """Return the stream of an id, None when there is none."""
@@ -117,11 +118,12 @@ class Store:
 
     def attach(self, stream: Stream, listener: Listener) -> None:
         """Send a stream to `listener` from now on; one that had it is ended."""
-        if stream.listener:
+        if stream.listener and stream.listener is not listener:
             stream.listener.supersede()
         if stream.expiry:
             stream.expiry.cancel()
         stream.listener = listener
+        stream.progressed()
 
     def detach(self, stream: Stream, listener: Listener) -> None:
         """`listener` has left: unless another has taken over, the grace begins."""
@@ -153,37 +155,46 @@ class Store:
         """Account for bytes added to a stream; return False when no more should be added until it has progressed.
 
         A turn that nobody listens to grows on, and lets go of its beginning. One that is sent to a slow reader waits for
-        it, so that nothing is lost unsent, and takes no more than its share of the memory while it does.
+        it, so that nothing is lost unsent, and takes no more than its share of the memory while it does. Where all is
+        sent there is nothing to wait for: what is too much then is let go of, of the last frames, too.
         """
         if stream.id not in self._streams:
             return True
         self.size += by
-        fits = self._shrink(stream, self._limits.turn_bytes)
+        fits = self._shrink(stream, self._limits.turn_bytes, spare_window=False)
         self._relieve()
-        if stream.listener is None:
+        if stream.listener is None or stream.listener.index >= stream.turn.end:
             return True
         share = self._limits.total_bytes // (2 * self._limits.max_streams)
         crowded = self.size > self._limits.total_bytes and stream.turn.size > share
         return fits and not crowded and stream.turn.unsent <= share
 
-    def _shrink(self, stream: Stream, max_bytes: int) -> bool:
+    def _shrink(self, stream: Stream, max_bytes: int, *, spare_window: bool) -> bool:
         before = stream.turn.size
-        fits = stream.turn.shrink(max_bytes, stream.listener.index if stream.listener else stream.turn.end)
+        keep_from = stream.listener.index if stream.listener else stream.turn.end
+        fits = stream.turn.shrink(max_bytes, keep_from, spare_window=spare_window)
         self.size += stream.turn.size - before
         return fits
 
     def _relieve(self) -> None:
-        """Come back under the bound in all: first turns that are over go, then what of the largest is no window."""
+        """Come back under the bound in all: first turns that are over go, then what is no window, then of the windows.
+
+        The largest turns give first.
+        """
         while self.size > self._limits.total_bytes:
             idle = self._idlest()
             if idle is None:
                 break
             self.drop(idle)
-        if self.size > self._limits.total_bytes:
+        for spare_window in (True, False):
+            if self.size <= self._limits.total_bytes:
+                break
             for stream in sorted(self._streams.values(), key=lambda each: -each.turn.size):
-                self._shrink(stream, 0)
-                if self.size <= self._limits.total_bytes:
+                over = self.size - self._limits.total_bytes
+                if over <= 0:
                     break
+                max_bytes = 0 if spare_window else max(0, stream.turn.size - over)
+                self._shrink(stream, max_bytes, spare_window=spare_window)
 
     def _idlest(self) -> Stream | None:
         """The finished turn that has had no listener for the longest."""

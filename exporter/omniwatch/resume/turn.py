@@ -137,23 +137,33 @@ class Turn:
         """The number of the entry after a frame of speech (after nothing: 0)."""
         return self._starts[distance(self._starts_id, frame_id)] + 1
 
-    def shrink(self, max_bytes: int, keep_from: int) -> bool:
+    def shrink(self, max_bytes: int, keep_from: int, *, spare_window: bool = True) -> bool:
         """Let go of the oldest entries until `max_bytes` are held, but of none of the last frames nor from `keep_from` on.
 
-        Returns whether no more than `max_bytes` are held then.
+        The last frames are spared no longer with `spare_window` False. Returns whether no more than `max_bytes` are held.
         """
         if self.whole and self.size <= max_bytes:
             return True
         window_id = add(self.last_id, -self._cache_win)
         keep = min(keep_from, self._after(window_id) if distance(self._starts_id, window_id) > 0 else 0)
         # Once a turn is no longer whole, only the window is of use.
-        drop = max(0, keep - self._base)
+        self._drop(keep)
+        if not spare_window:
+            over, oldest = self.size - max_bytes, self._base
+            while over > 0 and oldest < min(keep_from, self.end):
+                over -= len(self._wires[oldest - self._base]) + ENTRY_BYTES
+                oldest += 1
+            self._drop(oldest)
+        return self.size <= max_bytes
+
+    def _drop(self, stop: int) -> None:
+        """Let go of the entries before `stop`."""
+        drop = max(0, stop - self._base)
         self.size -= sum(len(wire) + ENTRY_BYTES for wire in self._wires[:drop])
         self.unsent -= sum(map(len, self._wires[max(0, self.sent - self._base) : drop]))
         del self._wires[:drop]
         self._base += drop
         self._forget_starts()
-        return self.size <= max_bytes
 
     def _forget_starts(self) -> None:
         """Forget numbers of frames that are let go of, but for the last such: what follows it is still held."""
