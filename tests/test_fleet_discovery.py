@@ -76,10 +76,14 @@ def test_an_empty_fleet_is_an_empty_list(served):
             lambda path: path.write_text("devices: [{name: b}]"),
             b"fleet.yaml: devices[0].address: is missing\n",
         ),
+        (
+            lambda path: path.write_text("devices: [{name: b, address: h, release: 2026-02-30}]"),
+            b"fleet.yaml: a value cannot be read: day is out of range",
+        ),
         (lambda path: path.write_bytes(b"\xff"), b"can't decode"),
         (lambda path: path.unlink(), b"No such file"),
     ],
-    ids=["empty", "cut short", "wrong", "binary", "gone"],
+    ids=["empty", "cut short", "wrong", "no date", "binary", "gone"],
 )
 def test_a_file_that_does_not_hold_changes_nothing_and_is_told(served, change, said, caplog):
     caplog.set_level(logging.WARNING)

@@ -229,6 +229,17 @@ def test_a_centre_that_does_not_answer_well_is_told_in_one_line(code, body, said
     assert len(requests) == 1
 
 
+@pytest.mark.parametrize(
+    "secret", [b"s3cret\nm0re\n", b"s3cret m0re", b"s3cret\x00", b"s3cret\xff", "s3crét".encode(), b" \n"]
+)
+def test_a_file_that_is_no_token_is_named_and_not_shown(tmp_path, secret):
+    path = tmp_path / "token"
+    path.write_bytes(secret)
+    with pytest.raises(QueryError) as caught:
+        Centre("http://127.0.0.1:1", path)
+    assert str(caught.value) == f"{path}: expected a token alone, on one line, of ASCII signs without space"
+
+
 def run(*words: object) -> tuple[int, str, str]:
     done = CliRunner().invoke(command, ["status", *(str(word) for word in words)])
     return done.exit_code, done.stdout, done.stderr
@@ -269,10 +280,14 @@ def test_the_settings_say_where_the_centre_and_the_fleet_file_are(fleet, tmp_pat
 
 
 def test_what_a_user_can_mend_is_exit_2(fleet, tmp_path):
+    config = tmp_path / "omniwatch.yaml"
+    config.write_text(f"fleet: {{inventory_file: {tmp_path}/{'n' * 300}}}\n")
     for words, said in (
         (["--prometheus.url", "centre:8428"], 'expected http://… or https://…, got "centre:8428"'),
         (["--prometheus.url", "http://127.0.0.1:1"], "http://127.0.0.1:1: Connection refused"),
+        (["--prometheus.url", "http://[::1"], "http://[::1: Invalid IPv6 URL"),
         (["--inventory", tmp_path / "none"], "none: No such file or directory"),
+        (["--config.file", config], f"{'n' * 300}: File name too long"),
     ):
         code, shown, stderr = run(*words)
         assert (code, shown, stderr.count("\n")) == (2, "", 1)

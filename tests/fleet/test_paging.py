@@ -25,11 +25,6 @@ AWAY_S = 45
 """Longer than the store keeps a series that stopped, than DeviceSilent waits, and than an uplink's error takes to show."""
 
 
-CLEAR_UPLINK = """
-sum by (device) (increase(vmagent_remotewrite_errors_total{job="uplink"}[2m])) == 0 and on (device) up{job="uplink"} == 1
-"""
-
-
 class Told:
     """What a pager was told so far."""
 
@@ -129,7 +124,10 @@ class Fleet:
 
     def goes_up(self) -> bool:
         """Whether the uplink has had no trouble for as long as CentreReached looks back."""
-        return bool(self.stack.query(CLEAR_UPLINK))
+        return any(
+            (one["labels"]["alertname"], one["labels"].get("way")) == ("CentreReached", "uplink")
+            for one in self.stack.alerts()
+        )
 
     def drift(self) -> Service:
         """Let the voice fall behind for good."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option, web_options
+from omniwatch.cli import UserError, config_option, os_error, web_options
 
 
 @click.group()
@@ -64,7 +64,7 @@ def targets(ctx: click.Context, fleet_file: Path, out: Path | None, as_diff: boo
     except inventory.InventoryError as error:
         raise UserError(str(error)) from error
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
+        raise os_error(error) from error
     click.echo(text, nl=False)
     ctx.exit(1 if as_diff and text else 0)
 
@@ -185,6 +185,8 @@ def status(
         found = account.rows(centre.instant, devices, time.time(), window_s, fleet.silent_after_s)
     except (settings.SettingsError, inventory.InventoryError, QueryError) as error:
         raise UserError(str(error)) from error
+    except OSError as error:
+        raise os_error(error) from error
     unknown = sorted(set(sites) - {row.site for row in found})
     if unknown:
         raise UserError(f'--site: no device of a site "{unknown[0]}"')

@@ -94,6 +94,10 @@ def parse(text: str, name: str = "fleet.yaml") -> Inventory:
         raw: Any = yaml.load(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise InventoryError(f"{name}: {' '.join(str(error).split())}") from error
+    except (ValueError, AttributeError, KeyError, RecursionError) as error:
+        # PyYAML's own, for what looks like a date or a number and is none: 2026-02-30, 0b_.
+        why = f"{error}; text that looks like a date or a number wants quotes"
+        raise InventoryError(f"{name}: a value cannot be read: {why}") from error
     try:
         return msgspec.convert(raw, Inventory)
     except msgspec.ValidationError as error:
@@ -127,5 +131,21 @@ def _target(address: str) -> Target:
     return Target(host, scheme, slash + path or "/metrics")
 
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PLAIN: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where there is one: ten thousand devices in a second, not ten."""
+
+
+def _mapping(loader: Any, node: Any, deep: bool = False) -> Any:
+    """Read a mapping. Raises yaml.YAMLError for a key that is there twice, which YAML forbids and PyYAML lets pass."""
+    keys = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in keys:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f'"{key.value}" is there twice', key.start_mark
+                )
+            keys.add(key.value)
+    return _PLAIN.construct_mapping(loader, node, deep)
+
+
+_LOADER: Any = type("_Loader", (_PLAIN,), {"construct_mapping": _mapping})

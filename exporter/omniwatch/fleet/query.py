@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import ssl
 import urllib.error
 import urllib.parse
@@ -14,6 +15,7 @@ import msgspec
 
 TIMEOUT_S = 30.0
 MAX_ANSWER = 256 * 2**20
+_TOKEN = re.compile(rb"[\x21-\x7e]+")
 
 
 class QueryError(ValueError):
@@ -62,16 +64,19 @@ class Centre:
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise QueryError(f'expected http://… or https://…, got "{url}"')
+        try:
+            urllib.request.Request(url)
+        except ValueError as error:
+            raise QueryError(f"{url}: {error}") from error
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
         self._headers = {"Accept": "application/json"}
+        if token_file is not None:
+            self._headers["Authorization"] = f"Bearer {_token(token_file)}"
         try:
-            if token_file is not None:
-                self._headers["Authorization"] = f"Bearer {token_file.read_text(encoding='utf-8').strip()}"
             context = ssl.create_default_context(cafile=ca_file)
-        except (OSError, UnicodeDecodeError) as error:
-            where = token_file if getattr(error, "filename", None) else ca_file or token_file
-            raise QueryError(f"{where}: {getattr(error, 'strerror', None) or error}") from error
+        except OSError as error:
+            raise QueryError(f"{ca_file}: {error.strerror or error}") from error
         self._opener = urllib.request.build_opener(_Stay, urllib.request.HTTPSHandler(context=context))
 
     def instant(self, expression: str) -> list[Sample]:
@@ -105,6 +110,17 @@ class Centre:
         except (OSError, http.client.HTTPException, ValueError) as error:
             why = getattr(error, "reason", error)
             raise QueryError(f"{self._url}: {getattr(why, 'strerror', None) or why}") from error
+
+
+def _token(path: Path) -> str:
+    """Read a bearer token. Raises QueryError, which never has any of it."""
+    try:
+        found = path.read_bytes().strip()
+    except OSError as error:
+        raise QueryError(f"{path}: {error.strerror or error}") from error
+    if not _TOKEN.fullmatch(found):
+        raise QueryError(f"{path}: expected a token alone, on one line, of ASCII signs without space")
+    return found.decode("ascii")
 
 
 def _words(body: bytes) -> str:
