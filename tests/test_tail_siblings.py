@@ -177,3 +177,16 @@ def test_a_file_that_is_not_what_was_seen_is_not_opened(path: Path) -> None:
     append(path, line(1))
     with pytest.raises(MovedError):
         open_file(seen)
+
+
+def test_a_file_with_the_inode_of_one_of_which_no_event_was_read_hides_none_before_it(path: Path) -> None:
+    """What was consumed, a blank line, would be in either; what lies between was never read."""
+    append(path, b"\n" + line(1))
+    now = path.stat()
+    append(path.with_name("events.jsonl.1"), line(0))
+    os.utime(path.with_name("events.jsonl.1"), ns=(now.st_mtime_ns, now.st_mtime_ns))
+    tail = Tail(path)
+    tail.restore(
+        {"dev": now.st_dev, "ino": now.st_ino, "offset": 1, "overlap": b"\n", "mtime_ns": now.st_mtime_ns - 1}
+    )
+    assert drain(tail).split() == (line(0) + line(1)).split()

@@ -44,6 +44,17 @@ class Survey(NamedTuple):
         """All of them, the path's own first."""
         return [file for file in (self.current, *reversed(self.rotated)) if file]
 
+    def is_in_doubt(self, held: tuple[int, int], mtime_ns: int) -> bool:
+        """Whether the file with the key of one last written then may be a later one, its inode used anew: there are older
+        ones that came after that.
+        """
+        for file in (*self.rotated, *([self.current] if self.current else [])):
+            if file.key == held:
+                return False
+            if file.mtime_ns >= mtime_ns:
+                return True
+        return False
+
 
 class MovedError(OSError):
     """A file went elsewhere between being seen and being opened: look again."""

@@ -166,9 +166,14 @@ class Tail:
     def _find(self, at: Position) -> bool:
         """Open the position's file again, or a copy of it; if there is none, see what was written after it."""
         held = at.key
-        if self._current and self._current.key == held and self._resume(self._current, at):
+        told_apart = at.knows_copies
+        if told_apart and self._current and self._current.key == held and self._resume(self._current, at):
             return True
         seen = survey(self.path)
+        if not told_apart and seen.is_in_doubt(held, at.mtime_ns):
+            self._rewritten = False
+            self._later = later(seen, None, at.mtime_ns)
+            return False
         candidates = sorted(seen.newest_first, key=lambda file: file.key != held)
         self._rewritten = bool(candidates) and candidates[0].key == held
         if any(self._resume(file, at) for file in candidates):
