@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -89,6 +90,68 @@ def test_the_device_leaves_its_tickets_to_the_centre_only_while_its_notification
         (['alertname="CentreReached"'], ['severity="page"']),
         (['alertname="CentreReached"', 'way="notifications"'], ['severity="ticket"']),
     ]
+
+
+OPEN = {f'{name}{{device="d",job="uplink"}}': STANDS for name in VMAGENT} | {
+    'up{device="d",job="uplink"}': "1x200"
+}
+REFUSED = OPEN | {f'{VMAGENT[1]}{{device="d",job="uplink"}}': GROWS}
+FAILED = (
+    'alertmanager_notification_requests_failed_total{device="d",job="alertmanager",integration="webhook"}'
+)
+WAITING = 'omniwatch_notify_waiting{device="d",job="notify",robot="feishu"}'
+FIRING = 'ALERTS{device="d",alertname="CodecDrift",alertstate="firing",severity="page"}'
+
+
+@pytest.mark.parametrize(
+    ("series", "at"),
+    [
+        (OPEN | {FAILED: GROWS}, {"4m": True}),
+        (OPEN | {FAILED: STANDS}, {"4m": False}),
+        (OPEN | {FAILED: "0x36 1x160"}, {"3m": False, "4m": False, "5m": False}),
+        (REFUSED | {FAILED: GROWS}, {"10m": False}),
+        (OPEN | {WAITING: "2x200"}, {"4m": True}),
+        (OPEN | {'up{device="d",job="alertmanager"}': "0x200"}, {"4m": True}),
+        (
+            OPEN | {FAILED: "0+1x60 60x140", FIRING: "1x120 stale _x78"},
+            {"4m": True, "9m30s": True, "11m": False},
+        ),
+        (OPEN | {FAILED: "0+1x60 60x140"}, {"4m": True, "7m": False}),
+    ],
+    ids=[
+        *("fails", "arrives", "fails once", "the centre refuses", "the bridge waits", "no alertmanager"),
+        *("until the page is over", "no page"),
+    ],
+)
+def test_the_centre_pages_for_a_device_whose_own_pager_is_not_reached(tmp_path, series, at):
+    rendered(tmp_path)
+    unreached = {"exp_labels": {"device": "d", "severity": "state"}}
+    asked = [
+        {"eval_time": when, "alertname": "PagerUnreached", "exp_alerts": [unreached] if fires else []}
+        for when, fires in at.items()
+    ]
+    code, words = judged(
+        tmp_path, ["deploy/fleet/centre-reached.rules.yaml"], 5, series, alert_rule_test=asked
+    )
+    assert code == 0, words
+
+
+def test_a_device_that_pages_itself_sees_whether_its_pager_is_reached(tmp_path):
+    robot = {"kind": "feishu", "url_file": "/etc/omniwatch/secrets/feishu"}
+    settings = msgspec.convert(
+        {"fleet": {"remote_write_url": f"{CENTRE}/api/v1/write"}, "notify": {"robots": [robot]}}, Settings
+    )
+    rendered(tmp_path, settings)
+    prometheus = yaml.safe_load((tmp_path / "deploy/prometheus/prometheus.yml").read_text())
+    seen = {job["job_name"]: job["static_configs"][0]["targets"] for job in prometheus["scrape_configs"]}
+    assert (seen["alertmanager"], seen["notify"]) == (["127.0.0.1:9093"], ["127.0.0.1:9095"])
+    assert "../fleet/centre-reached.rules.yaml" in prometheus["rule_files"]
+    config = yaml.safe_load((tmp_path / "deploy/alertmanager/alertmanager.yml").read_text())
+    assert config["inhibit_rules"][0] == {
+        "source_matchers": ['alertname="PagerUnreached"'],
+        "target_matchers": ['severity="page"'],
+        "equal": ["device"],
+    }
 
 
 CENTRES = ["alerts/fleet.rules.yaml", "deploy/fleet/centre-pages.rules.yaml"]

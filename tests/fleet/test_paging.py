@@ -40,9 +40,12 @@ class Told:
 
 
 class Fleet:
-    """One device with both its ways to a centre of VictoriaMetrics, vmalert and Alertmanager."""
+    """One device with both its ways to a centre of VictoriaMetrics, vmalert and Alertmanager.
 
-    def __init__(self, directory: Path, ending: ExitStack) -> None:
+    One that `pages_itself` has only the uplink, and a pager of its own.
+    """
+
+    def __init__(self, directory: Path, ending: ExitStack, *, pages_itself: bool = False) -> None:
         self.run = Running(directory, ending)
         self.store = self.run.victoria("-search.maxStalenessInterval=10s")
         pager = Pager()
@@ -51,7 +54,7 @@ class Fleet:
         port = free_port()
         self.direct = self.run.link("direct", f"127.0.0.1:{port}", CLEAR)
         self.up = self.run.link("up", self.store.url.removeprefix("http://"), CLEAR)
-        settings = self._settings(pager)
+        settings = self._settings(pager, [] if pages_itself else [self.direct.url])
         self.bundle = directory / "bundle"
         render.write(render.render(settings), self.bundle)
         self.alertmanager = self._alertmanager(port)
@@ -61,7 +64,7 @@ class Fleet:
         self.agent = self.run.agent("uplink", self.stack.settings)
         self._vmalert()
 
-    def _settings(self, pager: Pager) -> Settings:
+    def _settings(self, pager: Pager, alertmanagers: list[str]) -> Settings:
         base = Settings()
         return msgspec.structs.replace(
             base,
@@ -72,7 +75,7 @@ class Fleet:
             fleet=msgspec.structs.replace(
                 base.fleet,
                 remote_write_url=f"{self.up.url}/api/v1/write",
-                alertmanagers=[self.direct.url],
+                alertmanagers=alertmanagers,
                 agent_address=f"127.0.0.1:{free_port()}",
                 interval_s=1,
                 flush_s=1,
@@ -196,3 +199,31 @@ def test_a_page_that_cannot_be_sent_directly_comes_by_the_uplink_once(fleet):
     assert fleet.local.of("CodecDrift") == []
     (alert,) = fleet.known()
     assert alert["labels"] == first.labels
+
+
+@pytest.mark.timeout(600)
+def test_a_device_that_pages_itself_is_paged_for_while_its_pager_is_not_reached(tmp_path):
+    with ExitStack() as ending:
+        fleet = Fleet(tmp_path, ending, pages_itself=True)
+        wait_until(fleet.goes_up, 240, "an uplink whose first attempts are forgotten")
+        server = fleet.drift()
+        wait_until(lambda: fleet.local.of("CodecDrift"), 60, "the page")
+        passed(10)
+        assert fleet.central.of("CodecDrift") == []
+        server.stop()
+        wait_until(lambda: fleet.local.of("CodecDrift", "resolved"), 150, "its end")
+
+        fleet.stack.pager.close()
+        server = fleet.drift()
+        wait_until(lambda: fleet.central.of("CodecDrift"), 240, "the page, from the centre")
+        # What Alertmanager was about to send when it was silenced it tries for ten seconds more.
+        passed(15)
+        back = Pager(int(fleet.stack.pager.url.rpartition(":")[2].partition("/")[0]))
+        ending.callback(back.close)
+        told = Told(back)
+        passed(90)
+        assert told.of("CodecDrift") == []
+        server.stop()
+        wait_until(lambda: fleet.central.of("CodecDrift", "resolved"), 150, "its end")
+        assert len(fleet.central.of("CodecDrift")) == 1
+        assert told.of("CodecDrift") == []
