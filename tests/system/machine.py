@@ -103,6 +103,13 @@ class Machine:
         )
         return done
 
+    def is_up(self) -> bool:
+        """Whether it is booted."""
+        return self.run("systemctl", "is-system-running", check=False).stdout.strip() in (
+            "running",
+            "degraded",
+        )
+
     def journal(self) -> str:
         """The end of the machine's log."""
         return self.run("journalctl", "-b", "-n", "60", "--no-pager", check=False).stdout
@@ -156,14 +163,17 @@ def booted(tree: Path) -> Iterator[Machine]:
         nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console)
     try:
         children = Path(f"/proc/{nspawn.pid}/task/{nspawn.pid}/children")
-        leader = int(wait_until(lambda: children.read_text().split(), what="the machine's first process")[0])
-        machine = Machine(tree, leader)
-        states = ("running", "degraded")
-        wait_until(
-            lambda: machine.run("systemctl", "is-system-running", check=False).stdout.strip() in states,
-            timeout=180,
-            what="the machine to be up",
-        )
+
+        def up() -> Machine | None:
+            # At first the child is one that only makes the machine's first process, is still on this machine, and ends.
+            found = [
+                Machine(tree, int(pid))
+                for pid in children.read_text().split()
+                if pid_namespace(pid) != pid_namespace()
+            ]
+            return next((machine for machine in found if machine.is_up()), None)
+
+        machine = wait_until(up, timeout=180, what="the machine to be up")
         yield machine
     finally:
         nspawn.terminate()
@@ -174,6 +184,14 @@ def booted(tree: Path) -> Iterator[Machine]:
             nspawn.wait()
         for controller in CONTROLLERS:
             remove_groups(Machine.own_group(controller))
+
+
+def pid_namespace(pid: str = "self") -> str | None:
+    """The namespace that a process is in; None where it has ended."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except FileNotFoundError:
+        return None
 
 
 def remove_groups(group: Path) -> None:

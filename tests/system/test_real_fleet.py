@@ -78,10 +78,15 @@ def joined(machine: Machine, before: dict[str, str]) -> str:
     return told
 
 
-def at_the_centre(machine: Machine, query: str, at: float | None = None) -> list[float]:
+def on_the_device(machine: Machine, query: str) -> list[float]:
+    """The values that the device's own Prometheus has."""
+    return at_the_centre(machine, query, port=9090)
+
+
+def at_the_centre(machine: Machine, query: str, at: float | None = None, port: int = 8428) -> list[float]:
     """The values that the centre has of a query, at a time; none while it does not answer."""
     asked = urllib.parse.urlencode({"query": query, "nocache": 1, **({} if at is None else {"time": at})})
-    fetch = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8428/api/v1/query?{asked}').read().decode())"
+    fetch = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port}/api/v1/query?{asked}').read().decode())"
     done = machine.run("python3", "-c", fetch, check=False)
     found: list[dict[str, Any]] = json.loads(done.stdout)["data"]["result"] if done.stdout else []
     return [float(series["value"][1]) for series in found]
@@ -107,6 +112,11 @@ def test_what_waits_for_the_centre_outlasts_a_restart_of_the_uplink(machine: Mac
     own = "http://127.0.0.1:9843/metrics"
     failed = 'vmagent_remotewrite_retries_count_total{url="1:secret-url"}'
     wait_until(lambda: machine.metrics(own).get(failed, 0) > 1, timeout=60, what="the uplink to fail to send")
+    # By its third look the uplink has what the device recorded at its first.
+    wait_until(
+        lambda: max(on_the_device(machine, "uplink:time_seconds"), default=0) > gone_t + 10,
+        what="two evaluations more",
+    )
     waiting_t = time.time()
     machine.run("systemctl", "restart", UPLINK)
     machine.run("systemctl", "start", "centre")

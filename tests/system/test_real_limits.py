@@ -93,6 +93,6 @@ def test_a_quota_that_another_drop_in_overrides_is_reported(machine: Machine) ->
     put(machine, other, "[Service]\nCPUQuota=80%\n")
     applied = machine.run("omniwatch", "tune", "--seconds", "2", "--apply", "--yes", check=False)
     assert applied.returncode == 1
-    assert f"{server.UNIT}: the kernel has a quota of 0.80 CPUs, not no quota" in applied.stderr
+    assert f"{server.UNIT}: the kernel has a quota of 0.8 CPUs, not no quota" in applied.stderr
     Path(machine.tree, other).unlink()
     machine.run("omniwatch", "tune", "--revert")
