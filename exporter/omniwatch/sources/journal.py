@@ -68,15 +68,19 @@ class Child:
 
     def read(self) -> bytes | None:
         """Return what was written; None when there is nothing now, b"" at the end."""
-        output, errors = self._pipes
-        self._said = (self._said + (_read(errors) or b""))[-STDERR_BYTES:]
-        return _read(output)
+        self._hear()
+        return _read(self._pipes[0])
+
+    def _hear(self) -> None:
+        self._said = (self._said + (_read(self._pipes[1]) or b""))[-STDERR_BYTES:]
 
     def ending(self) -> tuple[bool, str] | None:
         """Return whether it ended well and, if not, why, in one line; None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
+        # It may have said why after the last look, and ended before this one.
+        self._hear()
         said = self._said.decode(errors="replace").strip().rpartition("\n")[2]
         how = (
             f"journalctl ended with status {code}"
