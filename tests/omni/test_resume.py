@@ -95,8 +95,7 @@ def test_a_chat_that_is_cut_mid_speech_is_heard_sample_for_sample(
     assert ears.speech == speech
     assert len(summary.resumptions) >= 1
     results = [resumption.result for resumption in summary.resumptions]
-    # What a chunk of 25 frames brought along with the cut is heard without a return: on a slow server that may be all there is.
-    assert "hit" in results or max(cut_at) < 25
+    assert results.count("hit") >= 1
     assert "replay" not in results
     wait_until(lambda: any(isinstance(event, ev.TurnEnd) for event in omni.streams().get(name, [])))
     events = omni.streams()[name]
