@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,17 @@ class UserError(click.ClickException):
     """What the user can mend: one line on stderr and exit code 2."""
 
     exit_code = 2
+
+
+class Number(click.FloatRange):
+    """A number that is one, and not without end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, within the range."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number with an end.", param, ctx)
+        return number
 
 
 def os_error(error: OSError, hint: str = "") -> UserError:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, os_error
-from omniwatch.cli.probe import Number
+from omniwatch.cli import Number, UserError, os_error
 
 SCENARIOS = ("4g-10pct", "4g-bursty", "highway-120", "tunnel")
 

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import Number, UserError
 
 if TYPE_CHECKING:
     from omniwatch.probe import Client, Limits, Turn
     from omniwatch.probe.target import Target
     from omniwatch.probe.turn import Asking
-
-
-class Number(click.FloatRange):
-    """A number that is one, and not without end."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, within the range."""
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a number with an end.", param, ctx)
-        return number
 
 
 POSITIVE = Number(min=0, min_open=True)
