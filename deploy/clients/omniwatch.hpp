@@ -539,8 +539,8 @@ class Session {
     if (!lost_at_) {
       lost_at_ = heard_at_;
       seek_at_ = now;
+      results_.clear();
     }
-    results_.clear();
     tries_ = 0;
     attempt(now);
   }

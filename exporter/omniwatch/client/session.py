@@ -238,7 +238,7 @@ class Session:
         self.hearing.pause()
         if self._lost_at is None:
             self._lost_at, self._seek_at = self._heard_at, now
-        self._results.clear()
+            self._results.clear()
         self._pace.restart()
         self._attempt(now)
 
