@@ -6,6 +6,8 @@ import struct
 import zlib
 from pathlib import Path
 
+from omniwatch import whole
+
 VERSION = 1
 """Of what payloads mean. A file of another version is refused, and the run starts over."""
 
@@ -25,14 +27,7 @@ def save(path: Path, payload: bytes) -> None:
     too. Saving before each scrape is affordable only without it: a forced write takes milliseconds to tenths of a
     second on flash, and wears it.
     """
-    header = _HEADER.pack(_MAGIC, VERSION, len(payload), zlib.crc32(payload))
-    beside = path.with_name(path.name + ".new")
-    try:
-        beside.write_bytes(header + payload)
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    whole.replace(path, _HEADER.pack(_MAGIC, VERSION, len(payload), zlib.crc32(payload)) + payload)
 
 
 def load(path: Path) -> bytes | None:

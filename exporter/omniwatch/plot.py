@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import os
 from collections.abc import Callable, Sequence
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from omniwatch import whole
 from omniwatch.replay import Replay, Rule, Sample, Track, clock, contract_rules, spans
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write(replay: Replay, path: Path, title: str) -> None:
         figure = Figure(figsize=(9.6, 5.4), layout="constrained")
         draw(replay, figure, title)
         picture = encoded(figure, path)
-    put(picture, path)
+    whole.replace(path, picture)
 
 
 def encoded(figure: Figure, path: Path) -> bytes:
@@ -76,16 +76,6 @@ def encoded(figure: Figure, path: Path) -> bytes:
     picture = io.BytesIO()
     figure.savefig(picture, format=kind, dpi=160, metadata={"Date" if kind == "svg" else "Software": None})
     return picture.getvalue()
-
-
-def put(picture: bytes, path: Path) -> None:
-    """Write a picture whole or not at all. Raises OSError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(picture)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def draw(replay: Replay, figure: Figure, title: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from omniwatch import plot
+from omniwatch import plot, whole
 from omniwatch.backtest.compare import of_series
 from omniwatch.backtest.report import rank, shown
 from omniwatch.backtest.rules import HEARTBEAT
@@ -44,7 +44,7 @@ def write(sides: Sequence[Findings], path: Path, title: str) -> None:
         figure = Figure(figsize=(9.6, 2 * CURVE_IN + rows_in + FRAME_IN), layout="constrained")
         draw(sides, figure, title)
         picture = plot.encoded(figure, path)
-    plot.put(picture, path)
+    whole.replace(path, picture)
 
 
 def rows(sides: Sequence[Findings]) -> list[Row]:

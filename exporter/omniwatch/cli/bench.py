@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from omniwatch import whole
 from omniwatch.cli import Number, UserError, os_error
 
 SCENARIOS = ("4g-10pct", "4g-bursty", "highway-120", "tunnel")
@@ -97,12 +98,6 @@ def resume(
     try:
         for path, text in ((json_file, json.dumps(figures, indent=2) + "\n"), (markdown_file, table)):
             if path:
-                _replace(path, text)
+                whole.replace(path, text.encode())
     except OSError as error:
         raise os_error(error) from error
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

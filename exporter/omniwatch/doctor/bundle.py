@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from omniwatch import whole
 from omniwatch.doctor import config, journal, machine, pages, spool
 from omniwatch.doctor.device import AbsentError, Device
 from omniwatch.doctor.redact import Redactor
@@ -72,17 +72,12 @@ def gather(device: Device, progress: Callable[[Part], object] = lambda part: Non
 
 def write(evidence: Evidence, summary: str, target: Path, t: float) -> None:
     """Write the archive, the summary first, readable by its owner alone: whole or not at all. Raises OSError."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            with tarfile.open(fileobj=file, mode="w:gz") as archive:
-                for name, text in {SUMMARY: summary, **evidence.files}.items():
-                    content = text.encode("utf-8", "replace")
-                    entry = tarfile.TarInfo(f"{FOLDER}/{name}")
-                    entry.size, entry.mtime, entry.mode = len(content), int(t), 0o600
-                    archive.addfile(entry, io.BytesIO(content))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        whole.replacing(target, mode=0o600, forced=True) as file,
+        tarfile.open(fileobj=file, mode="w:gz") as archive,
+    ):
+        for name, text in {SUMMARY: summary, **evidence.files}.items():
+            content = text.encode("utf-8", "replace")
+            entry = tarfile.TarInfo(f"{FOLDER}/{name}")
+            entry.size, entry.mtime, entry.mode = len(content), int(t), 0o600
+            archive.addfile(entry, io.BytesIO(content))

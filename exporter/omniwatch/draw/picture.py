@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from omniwatch import plot
+from omniwatch import plot, whole
 from omniwatch.bundle.panels import COLUMNS
 from omniwatch.draw.boxes import draw_grid, draw_lanes, draw_nothing, draw_tiles
 from omniwatch.draw.charts import draw_chart
@@ -39,7 +39,7 @@ def write(sheet: Sheet, path: Path) -> None:
         figure = Figure(facecolor=PAGE)
         draw(sheet, figure)
         picture = plot.encoded(figure, path)
-    plot.put(small(picture, [*FONTS, "sans-serif"]) if path.suffix.lower() == ".svg" else picture, path)
+    whole.replace(path, small(picture, [*FONTS, "sans-serif"]) if path.suffix.lower() == ".svg" else picture)
 
 
 def draw(sheet: Sheet, figure: Figure) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from omniwatch import whole
 from omniwatch.notify.messages import Message
 from omniwatch.notify.outbox import Waiting
 
@@ -81,7 +81,8 @@ class Kept:
         if self._directory is None:
             return
         try:
-            _replace(self._directory / NAME, self._encoded())
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            whole.replace(self._directory / NAME, self._encoded(), mode=0o600, forced=True)
             self._told = False
         except OSError as error:
             if not self._told:
@@ -120,24 +121,3 @@ class Kept:
 
     def _warn(self, what: str, why: str | None) -> None:
         log.warning(what, extra={"fields": {"file": f"{self._directory}/{NAME}", "why": why}})
-
-
-def _replace(target: Path, content: bytes) -> None:
-    """Put a file in place by a rename, with all of it on the disk."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = target.with_name(target.name + ".new")
-    try:
-        beside.touch(mode=0o600)
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-        directory = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise

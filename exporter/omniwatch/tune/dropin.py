@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from omniwatch import whole
 from omniwatch.host.cgroup import Limits
 from omniwatch.tune.model import Limit
 
 NAME = "50-cpu.conf"
+MODE = 0o644
 _MARK = "# Written by `omniwatch tune`"
 _BEFORE = ".before-omniwatch"
 _TOLERANCE = 0.02
@@ -54,8 +55,8 @@ def apply(unit: str, wanted: str, reload: Callable[[], None], root: Path = Path(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not _is_ours(target):
-            _write(kept, target.read_text(encoding="utf-8"))
-        _write(target, wanted)
+            whole.replace(kept, target.read_bytes(), mode=MODE, forced=True)
+        whole.replace(target, wanted.encode(), mode=MODE, forced=True)
     except OSError as error:
         raise DropinError(f"{error.filename}: {error.strerror}; tune --apply needs root") from error
     reload()
@@ -121,13 +122,3 @@ def _is_ours(path: Path) -> bool:
 
 def _quota(cores: float | None) -> str:
     return "no quota" if cores is None else f"a quota of {cores:.4g} CPUs"
-
-
-def _write(path: Path, content: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(content, encoding="utf-8")
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -1,0 +1,51 @@
+"""A file that is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def replacing(target: Path, *, mode: int | None = None, forced: bool = False) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `target` when the context ends well, and is gone when it does not.
+
+    `mode` is the file's whatever the umask; nobody else can read it before. `forced` returns when all of it is on the disk:
+    a power cut then leaves the old file or the new one, and not an empty one. Raises OSError that names `target`.
+    """
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666 if mode is None else 0o600)
+        with os.fdopen(opened, "wb") as file:
+            if mode is not None:
+                os.fchmod(opened, mode)
+            yield file
+            if forced:
+                file.flush()
+                os.fsync(opened)
+        beside.replace(target)
+    except OSError as error:
+        if error.filename in (None, str(beside)):
+            raise OSError(error.errno, error.strerror, str(target)) from error
+        raise
+    finally:
+        beside.unlink(missing_ok=True)
+    if forced:
+        _force_name(target.parent)
+
+
+def replace(target: Path, content: bytes, *, mode: int | None = None, forced: bool = False) -> None:
+    """Replace `target` by `content`; see `replacing`. Raises OSError."""
+    with replacing(target, mode=mode, forced=forced) as file:
+        file.write(content)
+
+
+def _force_name(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
