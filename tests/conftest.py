@@ -1,6 +1,10 @@
-"""Options of the test run."""
+"""Options of the test run, and what tests of many files start from."""
 
 from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,3 +24,15 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 def no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Neither promtool nor others are found: all unit tests of all rules take it seconds, and this test is not about them."""
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
+
+
+@pytest.fixture
+def silent_host() -> Iterator[int]:
+    """A port where 127.0.0.2 answers no handshake, for those that wait to be accepted are too many."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from omniwatch.client.http import Answer, HttpError, request
 from omniwatch.client.playout import Playout
 from omniwatch.link.speaker import Speaker
 from omniwatch.link.virtual import run
+from omniwatch.resume import Resume
+from speaking import Serving
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
@@ -173,3 +176,20 @@ def test_the_newest_150_frames_are_kept() -> None:
         assert (summary.spoken, len(ears.heard)) == (251, 251)
 
     run(main())
+
+
+def test_where_the_first_address_is_silent_the_next_is_tried(
+    silent_host: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolved(*_: Any, **__: Any) -> list[Any]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, silent_host))
+            for host in ("127.0.0.2", "127.0.0.1")
+        ]
+
+    ears = Listener()
+    with Serving(Resume(Speaker(speech_s=0.8, speed=4.0), environ={}), port=silent_host):
+        monkeypatch.setattr(socket, "getaddrinfo", resolved)
+        client = Client(f"http://server.example:{silent_host}", ears)
+        summary = asyncio.run(asyncio.wait_for(client.speak({"seed": 1}), 30))
+    assert (summary.reason, len(ears.heard)) == ("done", 11)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,18 +72,6 @@ def test_scripts_made_up_at_random(program: Path, seed: int) -> None:
         assert got == want, lines
     said = {line.split()[0] for lines in wanted for line in lines}
     assert {"audio", "lost", "rtx", "resumed", "realign", "ended"} <= said
-
-
-@pytest.fixture
-def silent_host() -> Iterator[int]:
-    """A port where 127.0.0.2 answers no handshake, for those that wait to be accepted are too many."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
-        for _ in range(4):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
-        yield listener.getsockname()[1]
 
 
 def test_where_the_first_address_is_silent_the_next_is_tried_and_the_name_asked_for_once(

@@ -23,6 +23,9 @@ from omniwatch.client.turn import Turn
 
 __all__ = ["Client", "Config", "Ears", "Resumption", "Summary"]
 
+NEXT_ADDRESS_S = 0.25
+"""How long the first address of a name has to answer before the next is tried beside it (RFC 8305)."""
+
 
 class Client:
     """One client of one server; one turn at a time.
@@ -88,4 +91,6 @@ class Client:
             pass
 
     async def _dial(self) -> tuple[Reader, Writer]:
-        return await asyncio.open_connection(*self._address, ssl=self._tls)
+        return await asyncio.open_connection(
+            *self._address, ssl=self._tls, happy_eyeballs_delay=NEXT_ADDRESS_S
+        )
