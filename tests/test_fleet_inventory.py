@@ -60,6 +60,7 @@ def test_addresses(address, target):
         ("[]", 'expected a mapping, got "list"'),
         ("{}", "devices: is missing"),
         ("devices: {a: 1}", 'devices: expected a list, got "dict"'),
+        ("devices: !!set {a}", 'devices[0]: expected a mapping, got "a"'),
         ("devices: [", "while parsing a flow node"),
         ("devices: [{name: a, address: h, release: 2026-02-30}]", "a value cannot be read: day is out of range for month"),
         ("devices: [{name: 0b_, address: h}]", "text that looks like a date or a number wants quotes"),

@@ -234,7 +234,7 @@ def explain(message: str, raw: Any, of: type) -> str:
             value = value[step]
             kind = next(field.type for field in kind.fields if field.name == step)
         elif isinstance(kind, inspect.ListType):
-            value, kind = value[int(step.strip("[]"))], kind.item_type
+            value, kind = list(value)[int(step.strip("[]"))], kind.item_type
         path += step if step.startswith("[") or not path else f".{step}"
     if not what.startswith(("Expected ", "Object ")):
         return f"{path}.{what}".removeprefix(".")
