@@ -34,7 +34,7 @@ json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**53), 2**53)
-    | st.text(st.characters(exclude_characters="\x7f")),
+    | st.text(st.characters(codec="utf-8", exclude_characters="\x7f")),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=20,
 )
