@@ -72,6 +72,15 @@ def test_nobody_else_reads_a_secret_while_it_is_written(tmp_path: Path) -> None:
         assert beside.stat().st_mode & 0o777 == 0o600
 
 
+def test_what_lies_where_it_is_written_is_neither_followed_nor_kept(tmp_path: Path) -> None:
+    target, victim = tmp_path / "file", tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / f".file.{os.getpid()}").symlink_to(victim)
+    replace(target, b"new", mode=0o600)
+    assert (target.read_bytes(), target.is_symlink(), victim.read_bytes()) == (b"new", False, b"precious")
+    assert sorted(tmp_path.iterdir()) == [target, victim]
+
+
 def test_the_error_names_the_file_that_was_wanted(tmp_path: Path) -> None:
     for target in (tmp_path / "absent" / "file", tmp_path):
         with pytest.raises(OSError, match=rf"^\[Errno \d+\] [\w ]+: '{target}'$"):

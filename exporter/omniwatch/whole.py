@@ -18,21 +18,23 @@ def replacing(target: Path, *, mode: int | None = None, forced: bool = False) ->
     """
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666 if mode is None else 0o600)
-        with os.fdopen(opened, "wb") as file:
-            if mode is not None:
-                os.fchmod(opened, mode)
-            yield file
-            if forced:
-                file.flush()
-                os.fsync(opened)
-        beside.replace(target)
+        opened = _made(beside, 0o666 if mode is None else 0o600)
+        try:
+            with os.fdopen(opened, "wb") as file:
+                if mode is not None:
+                    os.fchmod(opened, mode)
+                yield file
+                if forced:
+                    file.flush()
+                    os.fsync(opened)
+            beside.replace(target)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
     except OSError as error:
         if error.filename in (None, str(beside)):
             raise OSError(error.errno, error.strerror, str(target)) from error
         raise
-    finally:
-        beside.unlink(missing_ok=True)
     if forced:
         _force_name(target.parent)
 
@@ -41,6 +43,17 @@ def replace(target: Path, content: bytes, *, mode: int | None = None, forced: bo
     """Replace `target` by `content`; see `replacing`. Raises OSError."""
     with replacing(target, mode=mode, forced=forced) as file:
         file.write(content)
+
+
+def _made(path: Path, mode: int) -> int:
+    """Make a file that was not there: what is written goes into no file or link that somebody else has put in its place."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(path, flags, mode)
+    except FileExistsError:
+        # Left by one with the same number that was killed: in a container it is the same at every start.
+        path.unlink()
+        return os.open(path, flags, mode)
 
 
 def _force_name(directory: Path) -> None:
