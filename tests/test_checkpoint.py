@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from limits import no_file_over
 from omniwatch.checkpoint import CheckpointError, load, save
 
 PAYLOAD = bytes(range(256))
@@ -86,15 +86,8 @@ def test_a_folder_in_its_place_is_refused_and_not_overwritten(path: Path) -> Non
 
 def test_a_failed_save_leaves_the_old_one_and_nothing_else(path: Path) -> None:
     save(path, b"old")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            save(path, PAYLOAD)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
+    with no_file_over(100), pytest.raises(OSError, match="File too large"):
+        save(path, PAYLOAD)
     assert load(path) == b"old"
     assert [file.name for file in path.parent.iterdir()] == ["checkpoint"]
 

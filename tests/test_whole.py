@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from limits import no_file_over
 from omniwatch.whole import replace, replacing
 
 
@@ -21,18 +20,6 @@ def umask(mask: int) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-@contextmanager
-def no_file_over(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.mark.parametrize("forced", [False, True])
