@@ -7,6 +7,7 @@ import re
 from pathlib import PurePosixPath
 
 import pytest
+import yaml
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import dashboard as grafana
 from grafana_foundation_sdk.models import prometheus
@@ -120,6 +121,17 @@ def test_traps_of_the_model_servers_metrics_are_avoided(name):
         assert "model_name" not in query
         assert "vllm_omni:transfer_" not in query
         assert "audio_continuity_ok" not in query
+
+
+def test_rates_of_the_model_server_are_made_from_the_interval_of_its_job():
+    text = render.render(Settings())[PurePosixPath("deploy/prometheus/prometheus.yml")]
+    every = {job["job_name"]: job.get("scrape_interval") for job in yaml.safe_load(text)["scrape_configs"]}
+    found = {
+        target.get("interval")
+        for panel in model("model-server")["panels"]
+        for target in panel.get("targets", [])
+    }
+    assert found == {every["model_server"]}
 
 
 def test_stable_bytes_for_a_small_one():

@@ -113,6 +113,7 @@ def test_windows_follow_the_step_and_the_panels_own_shortest():
     assert "[11s]" in ended.expression
     assert "[301s]" in out_of_sync.expression
     assert out_of_sync.step_s == 300
+    assert "[20s]" in asked("model-server")["3", "A"].expression, "four scrapes of a job that has longer ones"
 
 
 def test_a_stat_asks_for_the_end_and_its_range():

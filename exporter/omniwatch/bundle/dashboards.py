@@ -57,6 +57,8 @@ class Dashboard(msgspec.Struct, forbid_unknown_fields=True):
     rows: Annotated[list[Row], Meta(min_length=1)]
     span: Text = "now-30m"
     refresh: Text = "10s"
+    scrape_interval: str = ""
+    """Of what is shown, where it is longer than the data source's own: $__rate_interval is made from it."""
 
 
 class Place(NamedTuple):
@@ -225,6 +227,6 @@ def _panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
             if x + panel.width > COLUMNS:
                 x, y, line = 0, y + line, 0
             place = {"x": x, "y": y, "w": panel.width, "h": panel.height}
-            yield panel_model(panel, place, dashboard.runbook_base_url)
+            yield panel_model(panel, place, dashboard.runbook_base_url, dashboard.scrape_interval)
             x, line = x + panel.width, max(line, panel.height)
         y += line

@@ -63,8 +63,9 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
                 raise ValueError(f"no query is titled {title!r}")
 
 
-def panel_model(panel: Panel, place: dict[str, int], runbooks: str) -> dict[str, Any]:
+def panel_model(panel: Panel, place: dict[str, int], runbooks: str, scrape_interval: str) -> dict[str, Any]:
     """Return the panel as Grafana has it, at its place in the grid; `runbooks` is the address of their folder."""
+    least_step = {"interval": scrape_interval} if scrape_interval else {}
     model: dict[str, Any] = {
         "id": panel.id,
         "type": panel.type,
@@ -72,7 +73,7 @@ def panel_model(panel: Panel, place: dict[str, int], runbooks: str) -> dict[str,
         "description": panel.description,
         "gridPos": place,
         "datasource": SOURCE,
-        "targets": [_target(panel, *item) for item in enumerate(panel.queries.items())],
+        "targets": [_target(panel, *item) | least_step for item in enumerate(panel.queries.items())],
         "fieldConfig": {"defaults": _field(panel), "overrides": list(_overrides(panel))},
         "options": _options(panel),
         "links": [

@@ -39,10 +39,11 @@ def questions(
     """Yield what a dashboard asks for, in the order of its panels. Raises DrawError for a choice it does not have."""
     chosen = _chosen(model, choices)
     for panel in panels(dict(model)):
-        least_s = max(seconds(panel["interval"]) if panel.get("interval") else 0.0, scrape_s)
-        step = step_s(window, panel["gridPos"]["w"] * POINTS_PER_COLUMN, least_s)
         for target in panel.get("targets", []):
-            expression = filled(target["expr"], chosen | _windows(window, step, scrape_s))
+            target_scrape_s = _seconds(target) or scrape_s
+            least_s = max(_seconds(panel), target_scrape_s)
+            step = step_s(window, panel["gridPos"]["w"] * POINTS_PER_COLUMN, least_s)
+            expression = filled(target["expr"], chosen | _windows(window, step, target_scrape_s))
             legend = target.get("legendFormat", "")
             asked = window if target.get("instant") else window.aligned(step)
             yield Question(
@@ -82,6 +83,10 @@ def _pattern(values: Sequence[str]) -> str:
         for value in values
     ]
     return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
+
+
+def _seconds(model: Mapping[str, Any]) -> float:
+    return seconds(model["interval"]) if model.get("interval") else 0.0
 
 
 def _windows(window: Window, step: float, scrape_s: float) -> dict[str, str]:
