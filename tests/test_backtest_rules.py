@@ -14,7 +14,7 @@ TARGETS = [
     {"job": "omniwatch", "instance": "127.0.0.1:9842", "device": "orin"},
     {"job": "model_server", "instance": "127.0.0.1:8000", "device": "orin"},
 ]
-HELD = speech_names() | {"omniwatch_source_up", "omniwatch_events_lost_total"}
+HELD = speech_names() | {"omniwatch_source_up", "omniwatch_source_blind", "omniwatch_events_lost_total"}
 TEXT = """
 groups:
   - name: quick
@@ -169,6 +169,7 @@ def test_what_no_event_holds_is_missing(expression, names):
         ("up == 0", ["up"]),
         ('up{job=~"omni.*",device!~"nano.*"} == 0', ["up"]),
         ("omniwatch_source_up == 0 and max_over_time(omniwatch_source_up[6h]) == 1", ["omniwatch_source_up"]),
+        ("omniwatch_source_blind == 1", ["omniwatch_source_blind"]),
     ],
 )
 def test_the_sidecars_own_health_is_assumed(expression, names):

@@ -39,10 +39,10 @@ def run(fake: FakeGrafana | None, *arguments: str | Path, exit_code: int = 0, to
     return result
 
 
-def edited(fake: FakeGrafana, uid: str = "omni-streaming") -> dict:
+def edited(fake: FakeGrafana, uid: str = "omni-streaming", message: str = "") -> dict:
     model = json.loads(json.dumps(fake.newest(uid)["model"]))
     model["title"] = "Mine"
-    fake.save(model, message="")
+    fake.save(model, message=message)
     return model
 
 
@@ -69,9 +69,12 @@ def test_new_thresholds_update_what_was_pushed_before(fake, tmp_path):
     assert len(fake.saves["omni-streaming"]) == 2
 
 
-def test_a_hand_edit_is_refused_the_rest_goes_on_and_force_overwrites(fake, tmp_path):
+@pytest.mark.parametrize(
+    "message", ["", "omniwatch drift panel: wider axis", "omniwatch 0123456789abcdef taken back"]
+)
+def test_a_hand_edit_is_refused_the_rest_goes_on_and_force_overwrites(fake, tmp_path, message):
     run(fake, "push")
-    edited(fake)
+    edited(fake, message=message)
     site = tmp_path / "omniwatch.yaml"
     site.write_text("alerts: {drift_page_ms: 45}")
     lines = run(fake, "push", "--config.file", site, exit_code=1).output.splitlines()
@@ -92,6 +95,7 @@ def test_what_grafana_migrates_by_itself_is_no_hand_edit(fake, tmp_path):
     run(fake, "push", "streaming")
     fake.newest("omni-streaming")["model"]["schemaVersion"] = 42
     assert run(fake, "push", "streaming").output == "unchanged: omni-streaming\n"
+    assert run(fake, "diff", "streaming").output == ""
 
 
 def test_a_save_between_look_and_write_is_not_lost(fake):

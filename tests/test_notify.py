@@ -91,15 +91,24 @@ def test_signatures_are_those_that_openssl_makes():
     assert robots.sign_feishu("SEC", "1700000000") == FEISHU
 
 
-@pytest.mark.parametrize("kind", ["dingtalk", "feishu", "wecom"])
-def test_a_page_that_fires_calls_people_and_nothing_else_does(kind):
-    robot = Robot(kind=kind, url_file="u", mention=["13800000000"])
+@pytest.mark.parametrize(
+    ("kind", "person", "called"),
+    [
+        ("dingtalk", "13800000000", '"atMobiles": ["13800000000"]'),
+        ("feishu", "ou_7d8a", "<at id=ou_7d8a></at>"),
+        ("wecom", "zhang.san", "<@zhang.san>"),
+    ],
+)
+def test_a_page_that_fires_calls_people_and_nothing_else_does(kind, person, called):
+    robot = Robot(kind=kind, url_file="u", mention=[person])
     fires, ends = composed(webhook()), composed(webhook(status="resolved"))
     ticket = composed(webhook(), severity="ticket")
     bodies = [
-        robots.request(robot, "https://r.example/s", "", told, 0).body for told in (fires, ends, ticket)
+        robots.request(robot, "https://r.example/s", "", told, 0).body.decode()
+        for told in (fires, ends, ticket)
     ]
-    assert [b"13800000000" in body for body in bodies] == [True, False, False]
+    assert [called in body for body in bodies] == [True, False, False]
+    assert [person in body for body in bodies] == [True, False, False]
 
 
 @pytest.mark.parametrize("kind", ["dingtalk", "feishu", "wecom"])
@@ -180,6 +189,27 @@ def test_what_overflows_is_told_whole_and_what_does_not_fit_waits(kind):
         box.settled(parts)
     assert [told.count(f"begin{number:02}") for number in range(30)] == [1] * 30
     assert "2 messages in one" in told
+
+
+@pytest.mark.parametrize(
+    ("parts", "calls", "colour"),
+    [
+        ([("page", False), ("ticket", True)], False, "orange"),
+        ([("ticket", True), ("page", False)], False, "orange"),
+        ([("page", True), ("ticket", False)], True, "red"),
+        ([("page", False), ("page", True)], True, "red"),
+        ([("ticket", True), ("page", True)], True, "red"),
+        ([("page", False), ("ticket", False)], False, "green"),
+    ],
+)
+def test_people_are_called_for_what_was_merged_only_while_a_page_in_it_fires(parts, calls, colour):
+    robot = Robot(kind="feishu", url_file="u", mention=["ou_7d8a"])
+    told = messages.merge(
+        [Message(f"g{number}", *part, "title", "words") for number, part in enumerate(parts)], "en"
+    )
+    card = json.loads(robots.request(robot, "https://r.example/s", "", told, 0).body)["card"]
+    assert card["header"]["template"] == colour
+    assert ("ou_7d8a" in json.dumps(card)) == calls
 
 
 def test_a_message_that_alone_is_too_long_leaves_all_the_same():

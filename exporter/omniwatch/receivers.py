@@ -23,6 +23,11 @@ class Channels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The Slack webhook's own channel unless named."""
     email_to: str = ""
 
+    @property
+    def is_used(self) -> bool:
+        """Whether it reaches anybody."""
+        return bool(self.pagerduty_routing_key_file or self.slack_api_url_file or self.email_to)
+
 
 class Mail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The server that takes e-mail; needed when an `email_to` is set."""
@@ -38,7 +43,8 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where Alertmanager sends what it is given."""
 
     page_webhook_url: Url | None = None
-    """Unless said, `omniwatch notify` on this device, where `notify.listen_address` has it; empty, no webhook."""
+    """Unless said, `omniwatch notify` on this device, where `notify.listen_address` has it; but none where no robot takes
+    pages and people are reached in another way. Empty, no webhook."""
     ticket_webhook_url: Url | None = None
     watchdog_webhook_url: Url = ""
     """A dead man's switch elsewhere: it raises the alarm when this device's Watchdog no longer calls."""
@@ -47,16 +53,29 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mail: Mail = Mail()
 
     def beside(self, notify: Notify) -> Receivers:
-        """Return them with every webhook said: what is not is the bridge's."""
+        """Return them with every webhook said: what is not is the bridge's, or none where the bridge has nobody to tell.
+
+        With nobody to tell at all it is the bridge's, too: what fails there is seen, by the centre of a fleet for one.
+        """
         host, port = host_and_port(notify.listen_address)
         # Where the bridge listens everywhere, it is reached here.
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         bridge = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        page, ticket = self.page_webhook_url, self.ticket_webhook_url
+        taken = {severity for robot in notify.robots for severity in robot.severities}
+        nobody = not (
+            taken
+            or self.page.is_used
+            or self.ticket.is_used
+            or self.page_webhook_url
+            or self.ticket_webhook_url
+        )
+        page, ticket = (
+            f"{bridge}/{severity}" if nobody or severity in taken else "" for severity in ("page", "ticket")
+        )
         return msgspec.structs.replace(
             self,
-            page_webhook_url=f"{bridge}/page" if page is None else page,
-            ticket_webhook_url=f"{bridge}/ticket" if ticket is None else ticket,
+            page_webhook_url=page if self.page_webhook_url is None else self.page_webhook_url,
+            ticket_webhook_url=ticket if self.ticket_webhook_url is None else self.ticket_webhook_url,
         )
 
 
@@ -71,7 +90,7 @@ class Robot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     language: Literal["zh", "en"] = "zh"
     severities: list[Severity] = msgspec.field(default_factory=lambda: ["page", "ticket"])
     mention: list[str] = []
-    """Who is called when a page fires: mobile numbers (DingTalk, WeCom) or user ids (Feishu)."""
+    """Who is called when a page fires: mobile numbers (DingTalk) or user ids (Feishu, WeCom)."""
 
 
 class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -260,11 +260,18 @@ def test_whoever_is_told_to_end_leaves_nothing_behind(temporary):
         assert waiting.wait(20) == 128 + signal.SIGTERM
 
 
-def test_rules_that_promtool_refuses_are_said_in_its_words(drifting, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("groups: [{name: g, rules: [{alert: A, expr: 'sum('}]}]\n", "could not parse expression"),
+        ("groups: 3\n", "unmarshal errors: line 1: cannot unmarshal !!int `3` into "),
+    ],
+)
+def test_rules_that_promtool_refuses_are_said_in_its_words(drifting, tmp_path, text, reason):
     rules = tmp_path / "own.yaml"
-    rules.write_text("groups: [{name: g, rules: [{alert: A, expr: 'sum('}]}]\n")
+    rules.write_text(text)
     code, printed, errors = run(drifting, "--rules", rules)
     assert (code, printed) == (2, "")
     assert errors.startswith(f"Error: {rules}: ")
-    assert "could not parse expression" in errors
+    assert reason in errors
     assert errors.count("\n") == 1

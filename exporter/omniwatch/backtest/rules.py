@@ -21,6 +21,7 @@ ASSUMED = frozenset(
     {
         "up",
         "omniwatch_source_up",
+        "omniwatch_source_blind",
         "omniwatch_source_lag_seconds",
         "omniwatch_config_last_reload_successful",
         "omniwatch_config_last_reload_success_timestamp_seconds",

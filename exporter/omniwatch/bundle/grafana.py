@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
@@ -31,6 +32,7 @@ except ImportError as error:  # the extra is not installed
 Model = dict[str, Any]
 Answer = TypeVar("Answer")
 MARK = "omniwatch "
+_MARKED = re.compile(rf"{MARK}[0-9a-f]{{16}}")
 TIMEOUT_S = 20.0
 OWN_FIELDS = ("id", "version", "iteration")
 """What Grafana adds to a dashboard of its own accord."""
@@ -131,7 +133,7 @@ class Grafana:
         if plain(found.dashboard) == plain(wanted) or message == mark(wanted):
             state = State.SAME
         else:
-            state = State.OLDER if message.startswith(MARK) else State.EDITED
+            state = State.OLDER if _MARKED.fullmatch(message) else State.EDITED
         return Held(state, found.dashboard, version, found.meta.updated_by, found.meta.updated)
 
     def push(self, wanted: Model, folder: Folder, *, force: bool = False, dry_run: bool = False) -> Pushed:
@@ -195,7 +197,7 @@ def mark(model: Model) -> str:
 
 def diff(held: Held, wanted: Model) -> str:
     """Return a unified diff from what Grafana has to what was rendered; "" when nothing would change."""
-    if held.model is not None and plain(held.model) == plain(wanted):
+    if held.state is State.SAME:
         return ""
     lines = [] if held.model is None else _lines(held.model)
     names = (f"grafana/{wanted['uid']}", f"rendered/{wanted['uid']}")

@@ -6,7 +6,7 @@ import io
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from omniwatch import whole
@@ -39,28 +39,33 @@ PARTS = (
     Part("readers", "cgroup, Jetson, memory and systemd as the sidecar reads them", machine.readers),
     Part("cpu", "the CPU quota and how long it stops a frame", machine.cpu),
     Part("units", "what systemd says of the units, not their environment", journal.states),
-    Part("journal", "the units' last journal entries, without what users said", journal.gather),
+    Part("journal", "the units' last journal entries, without what users said and clients' addresses", journal.gather),
     Part("system", "disk, memory, load, clock", machine.system),
 )  # fmt: skip
 
 
 @dataclass
 class Evidence:
-    """What was gathered: `files` by name, `missing` by part, all of it redacted."""
+    """What was gathered: `files` by name, `missing` by part, both redacted."""
 
     files: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    raw: dict[str, str] = field(default_factory=dict, repr=False)
+    """The files as they were before: to be looked at, never to be written."""
+    redact: Redactor = field(default_factory=Redactor)
+    """What is said of `raw` goes through it."""
 
 
 def gather(device: Device, progress: Callable[[Part], object] = lambda part: None) -> Evidence:
     """Gather every part; what goes wrong in one is in `missing` and in no other's way."""
     redact = Redactor(config.secrets(device))
-    found = Evidence()
+    found = Evidence(redact=redact)
     for part in PARTS:
         progress(part)
         try:
             for name, text in part.gather(device):
-                found.files[redact(name)] = redact(text)[-MOST_CHARACTERS:]
+                name = _redacted(name, redact)
+                found.raw[name], found.files[name] = text, redact(text)[-MOST_CHARACTERS:]
         except AbsentError as error:
             found.missing[part.name] = redact(str(error))
         except (
@@ -68,6 +73,14 @@ def gather(device: Device, progress: Callable[[Part], object] = lambda part: Non
         ) as error:  # Evidence is wanted most where something is odd: no part may take the others along.
             found.missing[part.name] = redact(f"{type(error).__name__}: {error}")
     return found
+
+
+def _redacted(name: str, redact: Redactor) -> str:
+    """Return a file's name without secrets. Most names are this program's own, whatever secrets are called."""
+    folder, _, last = name.partition("/")
+    if folder not in ("events", "journal", "systemd") or PurePosixPath(last).stem in journal.OWN:
+        return name
+    return f"{folder}/{redact(last)}"
 
 
 def write(evidence: Evidence, summary: str, target: Path, t: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import msgspec
 import yaml
 
 from omniwatch.doctor.device import AbsentError, Device
-from omniwatch.doctor.redact import GONE, SECRET_NAME, pieces, scrubbed
+from omniwatch.doctor.redact import COMMON, GONE, SECRET_NAME, pieces, scrubbed
 from omniwatch.settings import Settings
 from omniwatch.web.config import Document
 
+_USER = re.compile(r"user(?:name)?", re.IGNORECASE)
 Piece = tuple[str, str]
 """A file of the bundle: its name, and its text."""
 
@@ -76,11 +78,17 @@ def _has_shape(raw: Any, shape: type) -> bool:
 
 def secrets(device: Device) -> list[str]:
     """Return what is secret on this device, by value: of the configurations, the files they name, the environment."""
-    found = [value for name, value in device.environment.items() if _is_secret(name, value)]
+    found = [found for name, value in device.environment.items() for found in _named(name, value)]
     for path in (device.config, device.web_config):
         with contextlib.suppress(AbsentError):
             found += _of(_parsed(path) if path else None, "")
     return list(dict.fromkeys(found))
+
+
+def _named(name: str, value: str) -> Iterable[str]:
+    """Return what is secret for its name, as far as a user's name is not a word of the bundle's own."""
+    found = (value,) if _is_secret(name, value) else ()
+    return _telling(found) if _USER.fullmatch(name) else found
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -95,7 +103,7 @@ def _of(value: Any, name: str) -> Iterable[str]:
     if isinstance(value, dict):
         for key, item in value.items():
             # Users and their hashes: both sides.
-            yield from (str(key),) if name == "basic_auth_users" else ()
+            yield from _telling((str(key),)) if name == "basic_auth_users" else ()
             yield from _of(item, str(key) if name not in ("basic_auth_users", "headers") else "secret")
     elif isinstance(value, list):
         for item in value:
@@ -103,10 +111,17 @@ def _of(value: Any, name: str) -> Iterable[str]:
     elif isinstance(value, (str, int)) and not isinstance(value, bool):
         if name.endswith("_file") and isinstance(value, str):
             yield from _in_file(Path(value))
-        elif _is_secret(name, str(value)) or name in ("mention", "email_to"):
+        elif name in ("mention", "email_to"):
             yield str(value)
+        elif _is_secret(name, str(value)):
+            yield from _named(name, str(value))
         elif name.endswith("webhook_url") and "://127.0.0.1" not in str(value):
-            yield from pieces(str(value))
+            yield from _telling(pieces(str(value)))
+
+
+def _telling(words: Iterable[str]) -> Iterator[str]:
+    """Leave out what is a word of the bundle's own."""
+    return (word for word in words if word.casefold() not in COMMON)
 
 
 def _in_file(path: Path) -> Iterator[str]:
@@ -117,4 +132,4 @@ def _in_file(path: Path) -> Iterator[str]:
         return
     if text and "\n" not in text:
         yield text
-        yield from pieces(text) if "://" in text else ()
+        yield from _telling(pieces(text)) if "://" in text else ()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from omniwatch.doctor.names import Names
 from omniwatch.settings import Settings
 
 COMMAND_S = 20.0
@@ -72,6 +73,8 @@ class Device:
     environment: Mapping[str, str] = field(default_factory=dict)
     run: Callable[[list[str]], str] = run
     fetch: Callable[[str], str] = fetch
+    names: Names = field(default_factory=Names)
+    """What clients are called in all that is gathered here."""
 
     def read(self, path: str | Path) -> str:
         """Return a file's text. Raises AbsentError."""

@@ -1,4 +1,4 @@
-"""The journals of the units, each entry a line, without what users said."""
+"""The journals of the units, each entry a line, without what users said and, in the server's, where clients are."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ PROPERTIES = (
 """What is asked of a unit: nothing that shows its environment or its command line."""
 _LEVEL = re.compile(r"\blevel=(error|warn)\b|\"level\": ?\"(error|warn)\"|\b(ERROR|CRITICAL)\b|\bTraceback\b")
 _FIELDS = "MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,_PID"
+OWN = (SIDECAR_UNIT, bridging.UNIT, joining.UNIT)
 
 
 def units(device: Device) -> tuple[str, ...]:
@@ -61,9 +62,11 @@ def read(device: Device, unit: str) -> list[str]:
          f"--lines={device.lines}", "--output=json", "--all", f"--output-fields={_FIELDS}"]
     )  # fmt: skip
     lines = []
+    of_server = unit == device.settings.server.unit
     for record in output.splitlines():
         try:
-            lines.append(_line(msgspec.json.decode(record, type=dict[str, Any])))
+            line = _line(msgspec.json.decode(record, type=dict[str, Any]))
+            lines.append(device.names.unaddressed(line) if of_server else line)
         except (msgspec.DecodeError, ValueError):
             lines.append(f"# not an entry, {len(record)} bytes")
     return lines

@@ -11,6 +11,19 @@ GONE = "<redacted>"
 SHORTEST = 4
 """A known secret shorter than this is no secret, and would be found in every other word."""
 
+COMMON = frozenset({
+    "admin", "alert", "alertmanager", "alerting", "alerts", "client", "config", "device", "devices", "error",
+    "errors", "events", "exporter", "fleet", "frame", "frames", "grafana", "heartbeat", "info", "integration",
+    "integrations", "journal", "json", "localhost", "markdown", "message", "messages", "metrics", "model",
+    "monitoring", "name", "notifications", "notify", "omni", "omniwatch", "page", "pages", "prometheus",
+    "root", "server", "service", "services", "severity", "sidecar", "source", "state", "status", "stream",
+    "streams", "system", "systemd", "text", "ticket", "true", "turn", "type", "unit", "user", "username",
+    "vllm", "vllm-omni", "vmagent", "warning", "watchdog", "webhook", "webhooks",
+})  # fmt: skip
+"""Words that stand all over a bundle: as a user's name or a part of an address they hide nothing, and taken out
+everywhere they would take along what the bundle is for.
+"""
+
 _NAME = (
     r"(?:pass(?:word|wd|phrase|code)?|secret|token(?!s\b|s_|_ids?\b|iz|_?rtt|_latency|_seconds)|api[_-]?key|apikey|access[_-]?key"
     r"|routing[_-]?key|private[_-]?key|signing[_-]?key|credentials?|signature|hmac|session[_-]?id)"

@@ -11,27 +11,16 @@ import msgspec
 
 from omniwatch import events
 from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.names import CLIENT, Names
 
-NAMED = {"stream": "stream", "peer": "client", "w": "writer", "turn": "turn", "frame_id": "frame"}
+NAMED = {"stream": "stream", "peer": CLIENT, "w": "writer", "turn": "turn", "frame_id": "frame"}
 """Fields that may hold an id of somebody, and what it is called instead: an id is as good as a key."""
 WORD = re.compile(r"[a-z_]{1,24}")
 
 
-class Names:
-    """The same name for the same id, all through."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, dict[str, str]] = {}
-
-    def __call__(self, kind: str, value: str) -> str:
-        """Name a value."""
-        known = self._known.setdefault(kind, {})
-        return known.setdefault(value, f"{kind}-{len(known) + 1}")
-
-
 def gather(device: Device) -> Iterator[tuple[str, str]]:
     """Yield the last lines of each file that is followed, written anew by the contract: nothing else passes."""
-    names, missing = Names(), []
+    missing = []
     files = list(_files(device))
     for number, path in enumerate(files):
         try:
@@ -39,7 +28,7 @@ def gather(device: Device) -> Iterator[tuple[str, str]]:
         except AbsentError as error:
             missing.append(str(error))
             continue
-        yield f"events/{number}-{path.name}", "".join(f"{told(line, names)}\n" for line in lines)
+        yield f"events/{number}-{path.name}", "".join(f"{told(line, device.names)}\n" for line in lines)
     if not files:
         missing.append(f"no event file of {', '.join(device.settings.sources)} is there")
     if missing:

@@ -22,10 +22,13 @@ Metrics = list[tuple[str, dict[str, str], float]]
 def write(evidence: Evidence, device: str, t: float) -> str:
     """Return the page in Markdown. `t` is seconds since the epoch."""
     when = datetime.fromtimestamp(t, timezone.utc)
-    wrong = [line for look in LOOKS for line in _safely(look, evidence.files)]
+    seen = {**evidence.files, **evidence.raw}
+    found = [evidence.redact(line) for look in LOOKS for line in _safely(look, seen)]
+    # Of a log's line only the beginning is told: half a secret would not be found.
+    wrong = [_line(line) for line in (*found, *_safely(_errors, evidence.files))]
     parts = [
         f"# {device}, {when:%Y-%m-%d %H:%M:%S} UTC",
-        f"Gathered by omniwatch {__version__}. Secrets, what users said and clients' ids are left out.",
+        f"Gathered by omniwatch {__version__}. Secrets, what users said and clients' ids and addresses are left out.",
         "## What is wrong",
         "\n".join(f"- {line}" for line in wrong) or "Nothing that shows in what could be gathered.",
         "## What could not be had",
@@ -48,7 +51,7 @@ def _line(text: str) -> str:
 def _safely(look: Callable[[dict[str, str]], Iterator[str]], files: dict[str, str]) -> list[str]:
     """What is in the files may be anything: a look at it that fails says so."""
     try:
-        return [_line(line) for line in look(files)]
+        return list(look(files))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"{look.__name__.strip('_')}: not to be read ({type(error).__name__})"]
 
@@ -142,4 +145,4 @@ def _samples(text: str) -> Metrics:
     ]
 
 
-LOOKS = (_alerts, _status, _signals, _machine, _units, _errors)
+LOOKS = (_alerts, _status, _signals, _machine, _units)

@@ -95,12 +95,13 @@ def compose(group: Group, severity: str, language: str, zone: tzinfo | None) -> 
 
 
 def merge(messages: Sequence[Message], language: str) -> Message:
-    """Make one message of several, which have a language in common."""
+    """Make one message of several, which have a language in common: a page only where a page among them still fires."""
+    firing = [message for message in messages if message.firing]
     parts = [f"**{message.title}**\n\n{message.text}" for message in messages]
     return Message(
         " ".join(message.group for message in messages),
-        min(message.severity for message in messages),
-        any(message.firing for message in messages),
+        min(message.severity for message in firing or messages),
+        bool(firing),
         WORDS[language]["merged"].format(len(messages)),
         "\n\n---\n\n".join(parts),
     )
