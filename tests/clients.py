@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,16 @@ from omniwatch.frames import Kind
 
 CLIENTS = Path(__file__).parents[1] / "deploy" / "clients"
 VECTORS = json.loads((Path(__file__).parent / "data" / "client_vectors.json").read_text())
+
+
+ANSWERS = [
+    (b"HTTP/1.1 206 -\r\nTransfer-Encoding: Chunked\r\nX-A:  b \r\n\r\n3\r\nabc\r\n1F;x=y\r\n" + b"d" * 31 + b"\r\n0\r\n\r\n",
+     206, b"abc" + b"d" * 31, True),
+    (b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\ngone", 404, b"gone", True),
+    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\nto the end", 200, b"to the end", False),
+    (b"HTTP/1.0 204 -\r\n\r\n", 204, b"", True),
+]  # fmt: skip
+"""Answers of a server as bytes; their status, their body, whether nothing follows."""
 
 
 def wire(word: str) -> str:
@@ -173,11 +184,38 @@ def compile_cpp(name: str, folder: Path, source: Path = CLIENTS) -> Path:
     return program
 
 
-def run_cpp(program: Path, scripts: list[list[str]]) -> list[list[str]]:
+def comma_locale(folder: Path) -> dict[str, str]:
+    """Make a locale whose decimal point is a comma; return the environment of a process that uses it."""
+    letters = "".join(f"<U{code:04X}> /x{code:02x} <c{code}>\n" for code in range(128))
+    charmap, source = folder / "ascii", folder / "comma.src"
+    charmap.write_text(
+        f"<code_set_name> ANSI_X3.4-1968\n<comment_char> %\n<escape_char> /\nCHARMAP\n{letters}END CHARMAP\n"
+    )
+    source.write_text(
+        'escape_char /\nLC_NUMERIC\ndecimal_point ","\nthousands_sep "."\ngrouping 3\nEND LC_NUMERIC\n'
+    )
+    # It warns of the categories that are left out.
+    command = ["localedef", "-c", "-f", charmap, "-i", source, folder / "comma"]
+    subprocess.run(command, capture_output=True, check=False)
+    environ = {"LOCPATH": str(folder), "LC_ALL": "comma"}
+    proof = "from locale import *; setlocale(LC_ALL, ''); assert localeconv()['decimal_point'] == ','"
+    subprocess.run([sys.executable, "-c", proof], env=environ, check=True)
+    return environ
+
+
+def run_cpp(
+    program: Path, scripts: list[list[str]], environ: dict[str, str] | None = None
+) -> list[list[str]]:
     """Run many scripts (expanded) in one process."""
     lines = [line for script in scripts for line in ["reset", *script]]
     done = subprocess.run(
-        [str(program)], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True, timeout=60
+        [str(program)],
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environ,
     )
     found: list[list[str]] = []
     for line in done.stdout.splitlines():

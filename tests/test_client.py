@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from typing import Any
 
 import pytest
@@ -12,29 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi import resuming
-from clients import VECTORS, expand, run_python
+from clients import ANSWERS, VECTORS, expand, run_python
 from cutting import CuttingNetwork, Listener, listen
 from omniwatch.client import Client, Ears
 from omniwatch.client.http import Answer, HttpError, request
 from omniwatch.client.playout import Playout
 from omniwatch.link.speaker import Speaker
 from omniwatch.link.virtual import run
-from omniwatch.resume import Resume
-from speaking import Serving
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
 def test_vectors(vector: dict[str, Any]) -> None:
     assert run_python(map(expand, vector["script"])) == vector["expect"]
-
-
-ANSWERS = [
-    (b"HTTP/1.1 206 -\r\nTransfer-Encoding: chunked\r\nX-A:  b \r\n\r\n3\r\nabc\r\n1F;x=y\r\n" + b"d" * 31 + b"\r\n0\r\n\r\n",
-     206, b"abc" + b"d" * 31, True),
-    (b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\ngone", 404, b"gone", True),
-    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\nto the end", 200, b"to the end", False),
-    (b"HTTP/1.0 204 -\r\n\r\n", 204, b"", True),
-]  # fmt: skip
 
 
 @given(st.sampled_from(ANSWERS), st.data())
@@ -78,6 +66,13 @@ def test_what_is_no_url_is_refused(url: str) -> None:
         Client(url, Ears())
 
 
+@pytest.mark.parametrize("host", ["a" * 64 + ".local", "a..local"])
+def test_a_name_that_no_host_can_have_is_refused(host: str) -> None:
+    with pytest.raises(ValueError, match="no host can have the name") as refused:
+        Client(f"http://{host}:8000", Ears())
+    assert type(refused.value) is ValueError
+
+
 def test_drift_of_a_player_that_starves_is_what_the_event_contract_says() -> None:
     playout = Playout(0.08)
     assert playout.drift_ms(0.0, 1000.0) is None
@@ -88,6 +83,17 @@ def test_drift_of_a_player_that_starves_is_what_the_event_contract_says() -> Non
     assert playout.drift_ms(1.0, 2000.0) == pytest.approx(-400.0)
     assert playout.shift(1.0, -400.0) == pytest.approx(-300.0), "no more than waits to be played"
     assert playout.drift_ms(1.0, 2000.0) == pytest.approx(-100.0)
+
+
+def test_a_player_that_has_run_dry_holds_still_once() -> None:
+    playout = Playout(0.08)
+    playout.drift_ms(0.0, 1000.0)
+    playout.add(0.0, 0.4)
+    # Dry since 0.48 s; the picture, at 1480 then, stood still for as long as a second less 150 ms.
+    assert playout.drift_ms(1.48, 1330.0) == pytest.approx(150.0)
+    assert playout.shift(1.48, 150.0) == pytest.approx(150.0)
+    assert playout.dry_at == pytest.approx(1.63)
+    assert playout.drift_ms(1.50, 1350.0) == pytest.approx(0.0)
 
 
 def network(app: Any, **options: Any) -> CuttingNetwork:
@@ -176,20 +182,3 @@ def test_the_newest_150_frames_are_kept() -> None:
         assert (summary.spoken, len(ears.heard)) == (251, 251)
 
     run(main())
-
-
-def test_where_the_first_address_is_silent_the_next_is_tried(
-    silent_host: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def resolved(*_: Any, **__: Any) -> list[Any]:
-        return [
-            (socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, silent_host))
-            for host in ("127.0.0.2", "127.0.0.1")
-        ]
-
-    ears = Listener()
-    with Serving(Resume(Speaker(speech_s=0.8, speed=4.0), environ={}), port=silent_host):
-        monkeypatch.setattr(socket, "getaddrinfo", resolved)
-        client = Client(f"http://server.example:{silent_host}", ears)
-        summary = asyncio.run(asyncio.wait_for(client.speak({"seed": 1}), 30))
-    assert (summary.reason, len(ears.heard)) == ("done", 11)

@@ -22,7 +22,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -109,6 +108,60 @@ class Decoder {
   std::string rest_;
 };
 
+// ---- numbers, words -------------------------------------------------------------------------------------------------
+// Without the C library's help: in an application of the user's own language that would write 0,25.
+
+inline std::string lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+// A number to its thousandths, as JSON has it.
+inline std::string thousandths(double value) {
+  const long long whole = std::llround(std::abs(value) * 1000);
+  const std::string rest = std::to_string(whole % 1000);
+  return (value < 0 && whole ? "-" : "") + std::to_string(whole / 1000) + "." + std::string(3 - rest.size(), '0') + rest;
+}
+
+// "0.25", "80", "1e+06"; none for what is no such number.
+inline std::optional<double> decimal(const std::string& text) {
+  size_t at = 0;
+  double value = 0;
+  int digits = 0, scale = 0;
+  const auto digit = [&] { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+  for (; digit(); at++, digits++) value = value * 10 + (text[at] - '0');
+  if (!digits || digits > 15) return std::nullopt;
+  if (at < text.size() && text[at] == '.') {
+    for (at++; digit(); at++, digits++, scale--) value = value * 10 + (text[at] - '0');
+  }
+  if (digits > 15) return std::nullopt;
+  if (at < text.size() && text[at] == 'e') {
+    const bool minus = ++at < text.size() && text[at] == '-';
+    if (at < text.size() && (minus || text[at] == '+')) at++;
+    const size_t from = at;
+    int power = 0;
+    for (; digit() && at < from + 2; at++) power = power * 10 + (text[at] - '0');
+    if (at == from) return std::nullopt;
+    scale += minus ? -power : power;
+  }
+  if (at != text.size()) return std::nullopt;
+  return scale < 0 ? value / std::pow(10.0, -scale) : value * std::pow(10.0, scale);
+}
+
+// A whole number of 32 bits; none for what is none.
+inline std::optional<uint32_t> whole(const std::string& text) {
+  uint64_t value = 0;
+  if (text.empty() || text.size() > 10) return std::nullopt;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + static_cast<uint64_t>(c - '0');
+  }
+  if (value > UINT32_MAX) return std::nullopt;
+  return static_cast<uint32_t>(value);
+}
+
 // The value of a name in a flat JSON object, strings without their quotes; enough for what the server says in END and FORMAT.
 inline std::string json_value(const std::string& json, const std::string& name) {
   size_t at = json.find("\"" + name + "\"");
@@ -125,7 +178,7 @@ struct Config {
   double silence_s = 1.0;        // nothing heard for so long, or for four of the server's "still here": the network is lost
   double hurry_s = 0.5;          // the same, or two of them, where there is no more to play than a return takes
   int32_t client_win = 150;      // frames kept: those that wait for one before them, and the newest heard
-  int32_t cache_win = 75;        // the most frames asked for at once
+  int32_t cache_win = 75;        // the most frames asked for at once, where the server does not say how many it holds
   int32_t rtx_thr = 3;           // so many frames missing in a row are asked for again
   double rtx_again_s = 0.3;      // asked for in vain, they are asked for again after so long
   double rtx_patience_s = 1.0;   // after so long they are given up
@@ -134,7 +187,8 @@ struct Config {
   double playout_ms = 80.0;      // what is held back before the first frame plays
   double backoff_s = 1.0;        // the longest pause between two attempts to come back
   double answer_s = 10.0;        // how long the model server may take to begin its answer
-  double give_up_s = 35.0;       // without a way to the server for so long, the turn is given up
+  // Without a way to the server for so long, the turn is given up; if not set, when the server has done so for certain.
+  std::optional<double> give_up_s;
 };
 
 // What an application hears: override what is of use.
@@ -188,6 +242,7 @@ class Playout {
   double shift(double now, double drift_ms) {
     if (!dry_at) return 0;
     const double shift_s = std::max(drift_ms / 1000, -std::max(0.0, *dry_at - now));
+    if (shift_s > 0) dry_at = std::max(*dry_at, now);  // a player that has run dry holds still from now on
     *dry_at += shift_s;
     return shift_s * 1000;
   }
@@ -202,9 +257,10 @@ class Playout {
 class Hearing {
  public:
   Hearing(Ears& ears, Handler& handler, const Config& config)
-      : playout(config.playout_ms / 1000), ears_(ears), handler_(handler), config_(config) {}
+      : cache_win(config.cache_win), playout(config.playout_ms / 1000), ears_(ears), handler_(handler), config_(config) {}
 
   uint32_t last = 0, part = 0;  // the place up to which all was heard or given up
+  int32_t cache_win;            // the most frames asked for at once
   std::optional<std::string> ended;
   double frame_s = 0.08;
   uint32_t spoken = 0, duplicates = 0, corrupt = 0, missed = 0;
@@ -240,7 +296,7 @@ class Hearing {
       }
       if (run >= config_.rtx_thr && now >= rtx_at_) {
         rtx_at_ = now + config_.rtx_again_s;
-        handler_.rtx(last + 1, static_cast<uint32_t>(std::min(run, config_.cache_win)));
+        handler_.rtx(last + 1, static_cast<uint32_t>(std::min(run, cache_win)));
       }
       return;
     }
@@ -364,6 +420,42 @@ class Hearing {
 
 using Headers = std::map<std::string, std::string>;  // names in lower case
 
+// What a server says of a turn in the head of its first answer.
+struct Terms {
+  std::string stream;
+  uint32_t first_id = 0;
+  double frame_ms = 80;
+  double heartbeat_s = 0;  // how often the server says that it is still here, where it says so
+  double grace_s = 30;     // how long it holds the turn for a client that is away
+  std::optional<uint32_t> cache_win;
+
+  // Set all from an answer; returns why it is none that a turn can be heard from, empty for one that is.
+  std::string read(int status, const Headers& headers) {
+    const auto id = headers.find("x-omni-resume");
+    if (status != 200 || id == headers.end() || id->second.empty()) return std::to_string(status);
+    const auto first = headers.find("x-omni-first-id");
+    const auto from = whole(first == headers.end() ? "" : first->second);
+    if (!from) return "odd x-omni-first-id";
+    first_id = *from;
+    const std::pair<const char*, double*> numbers[] = {
+        {"x-omni-frame-ms", &frame_ms}, {"x-omni-heartbeat-s", &heartbeat_s}, {"x-omni-grace-s", &grace_s}};
+    for (const auto& [name, value] : numbers) {
+      const auto said = headers.find(name);
+      if (said == headers.end()) continue;
+      const auto number = decimal(said->second);
+      if (!number) return std::string("odd ") + name;
+      *value = *number;
+    }
+    const auto cache = headers.find("x-omni-cache-win");
+    if (cache != headers.end()) {
+      cache_win = whole(cache->second);
+      if (!cache_win || *cache_win == 0 || *cache_win > INT32_MAX) return "odd x-omni-cache-win";
+    }
+    stream = id->second;
+    return "";
+  }
+};
+
 // One turn over connections that come and go. Every input has the time it comes at; wake_at() says when tick() is due.
 class Session {
  public:
@@ -397,15 +489,13 @@ class Session {
       drop(conn);
       next_try_ = now + 1.0;
     } else if (stream.empty()) {
-      const auto id = headers.find("x-omni-resume");
-      if (status != 200 || id == headers.end()) return end("refused: " + std::to_string(status));
-      stream = id->second;
-      hearing.last = static_cast<uint32_t>(std::stoul(headers.at("x-omni-first-id"))) - 1;
+      const std::string why = terms_.read(status, headers);
+      if (!why.empty()) return end("refused: " + why);
+      stream = terms_.stream;
+      hearing.last = terms_.first_id - 1;
       hearing.part = 0;
-      const auto frame_ms = headers.find("x-omni-frame-ms");
-      if (frame_ms != headers.end()) hearing.frame_s = std::stod(frame_ms->second) / 1000;
-      const auto heartbeat = headers.find("x-omni-heartbeat-s");
-      if (heartbeat != headers.end()) heartbeat_s_ = std::stod(heartbeat->second);
+      hearing.frame_s = terms_.frame_ms / 1000;
+      if (terms_.cache_win) hearing.cache_win = static_cast<int32_t>(*terms_.cache_win);
       hear(now, conn);
     } else if (status == 404 || status == 410 || status == 416) {
       end(status == 404 ? "unknown" : status == 410 ? "gone" : "ahead");
@@ -477,7 +567,7 @@ class Session {
       if (now >= silent_at()) seek(now);
     } else if (over()) {
       return;
-    } else if (now >= heard_at_ + config_.give_up_s) {
+    } else if (now >= give_up_at()) {
       end("no way to the server");
     } else if (now >= next_try_) {
       if (mode_ == Mode::Asking) {
@@ -488,7 +578,7 @@ class Session {
   }
   std::optional<double> wake_at() const {
     if (over()) return std::nullopt;
-    if (mode_ != Mode::Hearing) return std::min(next_try_, heard_at_ + config_.give_up_s);
+    if (mode_ != Mode::Hearing) return std::min(next_try_, give_up_at());
     const auto gap = hearing.wake_at();
     return gap ? std::min(*gap, silent_at()) : silent_at();
   }
@@ -496,16 +586,13 @@ class Session {
  private:
   enum class Mode { Asking, Hearing, Seeking, Over };
   static constexpr int QUICK_TRIES = 5;
+  static constexpr double GRACE_AND_S = 5.0;  // the server notices later than the client that nothing passes
   static constexpr size_t SPARE_CONNECTIONS = 6;
 
   static bool has(const std::vector<int>& conns, int conn) {
     return std::find(conns.begin(), conns.end(), conn) != conns.end();
   }
-  static std::string ms(double seconds) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%.3f", seconds * 1000);
-    return text;
-  }
+  static std::string ms(double seconds) { return thousandths(seconds * 1000); }
   void ask(double now, int conn) {
     may_ask_ = false;
     asked_.push_back(conn);
@@ -526,11 +613,12 @@ class Session {
     took_s = std::max(0.001, took_s);
     rtt_s_ = rtt_s_ > 0 ? std::min(rtt_s_, took_s) : took_s;
   }
+  double give_up_at() const { return heard_at_ + config_.give_up_s.value_or(terms_.grace_s + GRACE_AND_S); }
   // When the network is taken for lost, if nothing is heard: sooner when the player would run dry meanwhile.
   double silent_at() const {
-    const double at = heard_at_ + std::max(config_.silence_s, 4 * heartbeat_s_);
+    const double at = heard_at_ + std::max(config_.silence_s, 4 * terms_.heartbeat_s);
     if (!hearing.playout.dry_at) return at;
-    const double hurry_s = std::max(config_.hurry_s, 2 * heartbeat_s_);
+    const double hurry_s = std::max(config_.hurry_s, 2 * terms_.heartbeat_s);
     return std::min(at, std::max(heard_at_ + hurry_s, *hearing.playout.dry_at - 3 * rtt_s_));
   }
   void seek(double now) {
@@ -612,7 +700,7 @@ class Session {
   std::vector<int> standing_, asked_;
   std::map<int, std::string> results_;
   double asked_at_ = 0, next_try_ = 0, rtt_s_ = 0, heard_at_ = 0, seek_at_ = 0;
-  double heartbeat_s_ = 0;  // how often the server says that it is still here, where it says so
+  Terms terms_;
   std::optional<double> lost_at_;
   bool may_ask_ = true;
   int last_asked_ = -1, asks_ = 0, conns_ = 0, tries_ = 0;
@@ -682,8 +770,7 @@ class Answer {
       const std::string line = rest_.substr(at + 2, next - at - 2);
       const size_t colon = line.find(':');
       if (colon != std::string::npos) {
-        std::string name = line.substr(0, colon);
-        std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+        const std::string name = lower(line.substr(0, colon));
         const size_t value = line.find_first_not_of(" \t", colon + 1);
         headers[name] = value == std::string::npos ? "" : line.substr(value, line.find_last_not_of(" \t") - value + 1);
       }
@@ -695,7 +782,7 @@ class Answer {
       return read_head();
     }
     status = code;
-    chunked_ = headers["transfer-encoding"] == "chunked";
+    chunked_ = lower(headers["transfer-encoding"]) == "chunked";
     if (chunked_ || status == 204) {
       left_ = 0;
     } else if (headers.count("content-length")) {
@@ -721,28 +808,32 @@ class Client : private Handler {
   ~Client() override { wires_.clear(); }
 
   // Ask for one turn (the body of a chat request, "stream": true) and hear it. Returns "done", or why it ended before.
-  // `idle` is called at least every 100 ms: return false to hang up.
+  // `idle` is called every 100 ms or sooner, but not while the host's name is asked for, which may take seconds: return
+  // false to hang up. What the ears throw comes out here; the server is told that nobody listens.
   std::string speak(const std::string& chat, const std::function<bool()>& idle = [] { return true; }) {
     addresses_.clear();
+    wires_.clear();
+    dead_.clear();
     good_ = opened_ = 0;
     std::mt19937 luck{std::random_device{}()};
     std::uniform_real_distribution<double> jitter(0, 1);
     chat_ = chat;
     reason_.clear();
     session_ = std::make_unique<Session>(ears_, static_cast<Handler&>(*this), config_, [&] { return jitter(luck); });
-    session_->start(now());
-    while (!session_->over()) {
-      if (!idle()) {
-        wires_.clear();
-        const std::string path = "/v1/resume/" + session_->stream;
-        if (!session_->stream.empty()) begin(next_aside_--, "DELETE", path, "");
-        const double until = now() + 1.0;
-        while (!wires_.empty() && now() < until) turn_wheel(until);
-        reason_ = "hung up";
-        break;
+    try {
+      session_->start(now());
+      while (!session_->over()) {
+        if (!idle()) {
+          hang_up();
+          reason_ = "hung up";
+          break;
+        }
+        turn_wheel(std::min(now() + 0.1, session_->wake_at().value_or(0)));
+        session_->tick(now());
       }
-      turn_wheel(now() + 0.1);
-      session_->tick(now());
+    } catch (...) {
+      hang_up();
+      throw;
     }
     wires_.clear();
     return reason_;
@@ -763,8 +854,8 @@ class Client : private Handler {
     std::string out;
     Answer answer;
     Decoder decoder;
-    bool begun = false;
     std::optional<uint32_t> rtx;
+    double until = 0;  // when something short has taken too long
     size_t address = 0;
     ~Wire() {
       if (fd >= 0) ::close(fd);
@@ -794,13 +885,25 @@ class Client : private Handler {
     wires_[next_aside_--]->rtx = from_id;
   }
   void report_realign(double shift_ms) override {
-    const std::string body = "{\"stream\": \"" + session_->stream + "\", \"shift_ms\": " + std::to_string(shift_ms) + "}";
+    const std::string body = "{\"stream\": \"" + session_->stream + "\", \"shift_ms\": " + thousandths(shift_ms) + "}";
     begin(next_aside_--, "POST", "/v1/realign", body);
   }
   void ended(const std::string& reason) override { reason_ = reason; }
 
+  static constexpr double SHORT_S = 5.0;  // how long something short may take
+
+  void hang_up() {
+    wires_.clear();
+    dead_.clear();
+    if (session_->over() || session_->stream.empty()) return;
+    begin(next_aside_--, "DELETE", "/v1/resume/" + session_->stream, "");
+    const double until = now() + 1.0;
+    while (!wires_.empty() && now() < until) turn_wheel(until);
+    wires_.clear();
+  }
   void begin(int number, const char* method, const std::string& path, const std::string& body) {
     wires_[number] = dial(good_);
+    wires_[number]->until = now() + SHORT_S;
     wires_[number]->out = request(method, path, body);
   }
   std::string request(const char* method, const std::string& path, const std::string& body) const {
@@ -843,7 +946,7 @@ class Client : private Handler {
     return wire;
   }
 
-  // Wait for something on the wires, until `until` or until the session wants to be woken, and let it happen.
+  // Wait for something on the wires, until `until`, and let it happen.
   void turn_wheel(double until) {
     std::vector<pollfd> polls;
     std::vector<int> numbers;
@@ -853,13 +956,16 @@ class Client : private Handler {
       numbers.push_back(number);
       if (wire->fd < 0) until = 0;
     }
-    if (const auto wake = session_->wake_at()) until = std::min(until, *wake);
     const int wait_ms = static_cast<int>(std::ceil(std::max(0.0, until - now()) * 1000));
     ::poll(polls.data(), polls.size(), wait_ms);
     for (size_t i = 0; i < polls.size(); i++) {
       const auto it = wires_.find(numbers[i]);
       const bool dead = std::find(dead_.begin(), dead_.end(), numbers[i]) != dead_.end();
       if (it == wires_.end() || dead) continue;
+      if (numbers[i] < 0 && now() >= it->second->until) {
+        dead_.push_back(numbers[i]);
+        continue;
+      }
       if (polls[i].fd >= 0 && polls[i].revents == 0) continue;
       if (!move(numbers[i], *it->second)) {
         if (numbers[i] >= 0) session_->closed(now(), numbers[i]);
@@ -893,27 +999,30 @@ class Client : private Handler {
     const ssize_t got = ::recv(wire.fd, buffer, sizeof buffer, 0);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
-    try {
-      return heard(number, wire, std::string(buffer, static_cast<size_t>(got)));
-    } catch (const std::runtime_error&) {
-      return false;  // not what was asked for: as good as closed
+    const bool had_head = wire.answer.status != 0;
+    std::string body;
+    if (!parsed([&] { body = wire.answer.feed(std::string(buffer, static_cast<size_t>(got))); })) return false;
+    const int status = wire.answer.status;
+    if (!status) return true;
+    if (number >= 0 && !had_head) session_->head(now(), number, status, wire.answer.headers);
+    std::vector<Frame> frames;
+    if ((status == 200 || status == 206) && !parsed([&] { frames = wire.decoder.feed(body); })) return false;
+    if (number >= 0) {
+      if (status == 200 || status == 206) session_->data(now(), number, frames);
+    } else if (wire.rtx) {
+      if (status == 206) session_->again(now(), frames);
+      if (status == 404 || status == 410 || status == 416) session_->refused(now(), *wire.rtx);
     }
-  }
-  bool heard(int number, Wire& wire, const std::string& data) {
-    const std::string body = wire.answer.feed(data);
-    if (!wire.answer.status) return true;
-    if (number < 0) {
-      if (wire.rtx && wire.answer.status == 206) session_->again(now(), wire.decoder.feed(body));
-      const int status = wire.answer.status;
-      if (wire.rtx && (status == 404 || status == 410 || status == 416)) session_->refused(now(), *wire.rtx);
-      return !wire.answer.done;
-    }
-    if (!wire.begun) {
-      wire.begun = true;
-      session_->head(now(), number, wire.answer.status, wire.answer.headers);
-    }
-    if (wire.answer.status == 200 || wire.answer.status == 206) session_->data(now(), number, wire.decoder.feed(body));
     return !wire.answer.done;
+  }
+  // Whether bytes were what was asked for: a connection that says something else is as good as closed.
+  static bool parsed(const std::function<void()>& parse) {
+    try {
+      parse();
+      return true;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
   }
 
   const std::string host_;

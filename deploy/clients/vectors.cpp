@@ -2,6 +2,9 @@
 //
 //     reset | config NAME VALUE | jitter X | start T | opened T CONN | head T CONN STATUS NAME=VALUE ... | data T CONN HEX
 //     closed T CONN | again T HEX | refused T ID | picture T PTS | tick T | counts
+//     answer HEX (of an HTTP answer, byte by byte)
+#include <clocale>
+#include <iomanip>
 #include <iostream>
 #include <sstream>
 
@@ -23,9 +26,9 @@ std::string hex(const std::string& bytes) {
 }
 
 std::string fixed(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.4f", value == 0 ? 0.0 : value);
-  return std::string(text) == "-0.0000" ? "0.0000" : text;
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(4) << value;
+  return text.str() == "-0.0000" ? "0.0000" : text.str();
 }
 
 struct Teller : omniwatch::Ears, omniwatch::Handler {
@@ -63,6 +66,7 @@ void set(omniwatch::Config& config, const std::string& name, double value) {
 }  // namespace
 
 int main() {
+  std::setlocale(LC_ALL, "");
   Teller teller;
   omniwatch::Config config;
   double jitter = 0.5;
@@ -96,6 +100,14 @@ int main() {
       const auto& heard = session->hearing;
       std::cout << "counts " << heard.spoken << " " << heard.duplicates << " " << heard.corrupt << " " << heard.missed
                 << " " << heard.recent.size() << "\n";
+      continue;
+    }
+    if (verb == "answer") {
+      omniwatch::Answer answer;
+      std::string body;
+      words >> rest;
+      for (const char byte : unhex(rest)) body += answer.feed(std::string(1, byte));
+      std::cout << "answer " << answer.status << " " << answer.done << " " << hex(body) << "\n";
       continue;
     }
     words >> now;

@@ -15,16 +15,14 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from omniwatch.client.dial import Dial
 from omniwatch.client.ears import Ears, Resumption, Summary
 from omniwatch.client.http import HttpError
-from omniwatch.client.line import Connect, Line, Reader, Writer
+from omniwatch.client.line import Connect, Line
 from omniwatch.client.roles import Config
 from omniwatch.client.turn import Turn
 
 __all__ = ["Client", "Config", "Ears", "Resumption", "Summary"]
-
-NEXT_ADDRESS_S = 0.25
-"""How long the first address of a name has to answer before the next is tried beside it (RFC 8305)."""
 
 
 class Client:
@@ -48,8 +46,12 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"expected http://host:port or https://host:port, got {url!r}")
-        self._address = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        try:
+            parts.hostname.encode("idna")
+        except UnicodeError:
+            raise ValueError(f"no host can have the name in {url!r}") from None
+        tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._dial = Dial(parts.hostname, parts.port or (443 if tls else 80), tls)
         self._ears = ears
         self._config = config or Config()
         self._jitter = jitter
@@ -66,6 +68,7 @@ class Client:
         body = json.dumps({"stream": True} | chat).encode()
         turn = Turn(self._line, self._ears, self._config, body, self._jitter)
         self._turn = turn
+        self._dial.forget()
         try:
             return await turn.hear()
         finally:
@@ -89,8 +92,3 @@ class Client:
         except (OSError, HttpError, asyncio.TimeoutError):
             # The server lets go of the turn by itself after the grace.
             pass
-
-    async def _dial(self) -> tuple[Reader, Writer]:
-        return await asyncio.open_connection(
-            *self._address, ssl=self._tls, happy_eyeballs_delay=NEXT_ADDRESS_S
-        )

@@ -6,6 +6,7 @@ import json
 
 from omniwatch.client.playout import Playout
 from omniwatch.client.roles import Config, Listener
+from omniwatch.client.terms import Terms
 from omniwatch.frames import Frame, Kind, add, distance, verify
 
 
@@ -17,6 +18,8 @@ class Hearing:
         self.ended: str | None = None
         """The reason the turn ended for, once it has."""
         self.frame_s = 0.08
+        self.cache_win = config.cache_win
+        """The most frames asked for at once."""
         self.spoken = self.duplicates = self.corrupt = self.missed = 0
         self.recent: dict[int, memoryview] = {}
         """The newest frames heard, at most `client_win`, by id."""
@@ -28,6 +31,12 @@ class Hearing:
         self._rtx_at = 0.0
         self._codes = False
         self._bytes_per_s = 48_000
+
+    def begin(self, terms: Terms) -> None:
+        """The turn is numbered, and asked for again, as the server says."""
+        self.place = (add(terms.first_id, -1), 0)
+        self.frame_s = terms.frame_ms / 1000
+        self.cache_win = terms.cache_win or self.cache_win
 
     def take(self, now: float, frame: Frame) -> None:
         """Take one frame, in whatever order and however often it comes."""
@@ -60,7 +69,7 @@ class Hearing:
                 continue
             if run >= self._config.rtx_thr and now >= self._rtx_at:
                 self._rtx_at = now + self._config.rtx_again_s
-                self._listener.rtx(add(self.place[0], 1), min(run, self._config.cache_win))
+                self._listener.rtx(add(self.place[0], 1), min(run, self.cache_win))
             return
         self._gap_at = None
 

@@ -45,5 +45,8 @@ class Playout:
         if self.dry_at is None:
             return 0.0
         shift_s = max(drift_ms / 1000, -max(0.0, self.dry_at - now))
+        if shift_s > 0:
+            # A player that has run dry holds still from now on.
+            self.dry_at = max(self.dry_at, now)
         self.dry_at += shift_s
         return shift_s * 1000

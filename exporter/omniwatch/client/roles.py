@@ -17,7 +17,7 @@ class Config:
     client_win: int = 150
     """Frames kept: those that wait for one before them, and the newest that were heard."""
     cache_win: int = 75
-    """The most frames asked for at once: the server holds no more for certain."""
+    """The most frames asked for at once, where the server does not say how many it holds for certain."""
     rtx_thr: int = 3
     """So many frames missing in a row are asked for again."""
     rtx_again_s: float = 0.3
@@ -34,8 +34,8 @@ class Config:
     """The longest pause between two attempts to come back."""
     answer_s: float = 10.0
     """How long the model server may take to begin its answer."""
-    give_up_s: float = 35.0
-    """Without a way to the server for so long, the turn is given up. The server holds it for 30 s."""
+    give_up_s: float | None = None
+    """Without a way to the server for so long, the turn is given up; None: when the server has done so for certain."""
 
 
 class Listener(Protocol):

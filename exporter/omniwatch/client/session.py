@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
 
+from omniwatch.client import terms
 from omniwatch.client.hearing import Hearing, reason
 from omniwatch.client.pace import Pace
 from omniwatch.client.roles import Config, Handler
-from omniwatch.frames import Frame, Kind, add
+from omniwatch.frames import Frame, Kind
 
 
 class _Mode(Enum):
@@ -54,7 +54,8 @@ class Session:
         self._last_asked = -1
         self._asks = self._conns = 0
         self._pace = Pace(config.backoff_s, jitter)
-        self._heard_at = self._seek_at = self._heartbeat_s = 0.0
+        self._heard_at = self._seek_at = 0.0
+        self._terms = terms.Terms()
         self._lost_at: float | None = None
         self._results: dict[int, str] = {}
 
@@ -96,16 +97,10 @@ class Session:
             self._pace.next_try = now + self._config.answer_s
             self._handler.ask(conn, None)
             return
-        frame_id, part = self.hearing.place
-        body: dict[str, Any] = {"stream": self.stream, "last_good_id": frame_id, "part": part, "rest": True}
-        body |= {
-            "attempt": self._asks,
-            "outage_ms": _ms(now - self._heard_at),
-            "rtt_ms": _ms(self._pace.rtt_s),
-        }
+        times = {"outage_ms": now - self._heard_at, "rtt_ms": self._pace.rtt_s}
         if self.hearing.playout.dry_at is not None:
-            body["due_ms"] = _ms(self.hearing.playout.dry_at - now)
-        self._handler.ask(conn, body)
+            times["due_ms"] = self.hearing.playout.dry_at - now
+        self._handler.ask(conn, terms.question(self.stream, self.hearing.place, self._asks, times))
 
     def head(self, now: float, conn: int, status: int, headers: Mapping[str, str]) -> None:
         """An answer begins; header names are in lower case."""
@@ -117,13 +112,13 @@ class Session:
             self._drop(conn)
             self._pace.next_try = now + BUSY_S
         elif not self.stream:
-            if status != 200 or "x-omni-resume" not in headers:
-                self._end(f"refused: {status}")
+            try:
+                self._terms = terms.read(status, headers)
+            except terms.RefusedError as error:
+                self._end(f"refused: {error}")
                 return
-            self.stream = headers["x-omni-resume"]
-            self.hearing.place = (add(int(headers["x-omni-first-id"]), -1), 0)
-            self.hearing.frame_s = float(headers.get("x-omni-frame-ms", "80")) / 1000
-            self._heartbeat_s = float(headers.get("x-omni-heartbeat-s", "0"))
+            self.stream = self._terms.stream
+            self.hearing.begin(self._terms)
             self._hear(now, conn)
         elif status in REFUSED:
             self._end(REFUSED[status])
@@ -207,7 +202,7 @@ class Session:
                 self._seek(now)
         elif self.over:
             return
-        elif now >= self._heard_at + self._config.give_up_s:
+        elif now >= self._give_up_at():
             self._end("no way to the server")
         elif now >= self._pace.next_try:
             if self._mode is _Mode.ASKING:
@@ -220,17 +215,21 @@ class Session:
         if self.over:
             return None
         if self._mode is not _Mode.HEARING:
-            return min(self._pace.next_try, self._heard_at + self._config.give_up_s)
+            return min(self._pace.next_try, self._give_up_at())
         gap, silence = self.hearing.wake_at(), self._silent_at()
         return silence if gap is None else min(silence, gap)
 
+    def _give_up_at(self) -> float:
+        give_up_s = self._config.give_up_s
+        return self._heard_at + (self._terms.gone_s if give_up_s is None else give_up_s)
+
     def _silent_at(self) -> float:
         """When the network is taken for lost, if nothing is heard: sooner when the player would run dry meanwhile."""
-        silent_at = self._heard_at + max(self._config.silence_s, 4 * self._heartbeat_s)
+        silent_at = self._heard_at + max(self._config.silence_s, 4 * self._terms.heartbeat_s)
         dry_at = self.hearing.playout.dry_at
         if dry_at is None:
             return silent_at
-        hurry_s = max(self._config.hurry_s, 2 * self._heartbeat_s)
+        hurry_s = max(self._config.hurry_s, 2 * self._terms.heartbeat_s)
         return min(silent_at, max(self._heard_at + hurry_s, dry_at - RETURN_RTTS * self._pace.rtt_s))
 
     def _seek(self, now: float) -> None:
@@ -294,7 +293,3 @@ class Session:
         for conn in list(self._opened_at):
             self._drop(conn)
         self._handler.ended(why)
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
