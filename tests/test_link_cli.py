@@ -55,6 +55,15 @@ def test_a_users_error_is_one_line_and_exit_code_2(words: list[str], says: str) 
         ("[" * 3000, "nested too deep"),
         ("about: x\nrtt_ms: [\n", "while parsing"),
         ("about: x\nrtt_ms: fast\n", "Expected `float`"),
+        ("about: x\nrtt_ms: .inf\n", "Expected `float` <= 60000.0 - at `$.rtt_ms`"),
+        ("about: x\ndown_kbit: 0.001\n", "must be 1 or more, or 0 for no limit"),
+        ("about: x\noutage: {every_s: 3, for_s: 5}\n", "`for_s` must be less than `every_s`"),
+        ("about: x\noutage: {every_s: 3, for_s: 3}\n", "`for_s` must be less than `every_s`"),
+        ("about: x\ncuts: {every_s: 1.0e-9}\n", "Expected `float` >= 0.1 - at `$.cuts.every_s`"),
+        (
+            "about: x\nhandover: {per_minute: 1.0e+9, median_ms: 60, p95_ms: 250}\n",
+            "at `$.handover.per_minute`",
+        ),
     ],
 )
 def test_a_scenario_that_does_not_hold_is_one_line(tmp_path: Path, text: str, says: str) -> None:

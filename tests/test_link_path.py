@@ -83,6 +83,11 @@ def test_a_lost_segment_comes_after_a_timeout_that_doubles(lost: set[int], arriv
     assert flow(fated(down=lost)).arrivals(0.0, 1000) == [(pytest.approx(arrives), 1000)]
 
 
+def test_a_segment_lost_each_time_is_sent_fifteen_times_more_and_no_longer() -> None:
+    # 0.3 s doubled to 76.8 s make 153.3 s, and six times 120 s.
+    assert flow(fated(down=set(range(100)))).arrivals(0.0, 1000) == [(pytest.approx(873.35), 1000)]
+
+
 def test_followed_by_three_others_it_comes_a_round_trip_later_and_they_wait_for_it() -> None:
     arrivals = flow(fated(down={0})).arrivals(0.0, 5 * 1448)
     assert arrivals == [(pytest.approx(0.15), 5 * 1448)], "nothing overtakes it"

@@ -26,6 +26,8 @@ LONGEST_S = 60.0
 SYN_RTO_S = 1.0
 """RFC 6298, 2.1."""
 MAX_RTO_S = 120.0
+MAX_RETRIES = 15
+"""So often Linux sends a segment again (tcp_retries2), for a quarter of an hour and longer than any client waits."""
 Z95 = 1.6449
 """The standard normal distribution's 95th percentile."""
 
@@ -188,7 +190,9 @@ class Link:
         if lost and behind >= 3:
             at += self.scenario.rtt_ms / 1000
             lost = channel.lost_later() or self.weather.down(at)
-        while lost:
+        for _ in range(MAX_RETRIES):
+            if not lost:
+                break
             at += pause_s
             pause_s = min(MAX_RTO_S, 2 * pause_s)
             lost = channel.lost_later() or self.weather.down(at)

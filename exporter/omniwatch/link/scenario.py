@@ -12,8 +12,11 @@ from msgspec import Meta
 from omniwatch.bundle import data
 
 Share = Annotated[float, Meta(ge=0, le=1)]
-Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
+Milliseconds = Annotated[float, Meta(ge=0, le=60_000)]
+Kbit = Annotated[float, Meta(ge=0, le=10_000_000)]
+Between = Annotated[float, Meta(ge=0.1, le=86_400)]
+"""Seconds from one trouble to the next: what comes more often is no network."""
+Duration = Annotated[float, Meta(gt=0, le=60)]
 
 
 class ScenarioError(ValueError):
@@ -34,8 +37,13 @@ class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Outage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing passes for `for_s`, once in `every_s`."""
 
-    every_s: Positive
-    for_s: Annotated[float, Meta(gt=0, le=60)]
+    every_s: Between
+    for_s: Duration
+
+    def __post_init__(self) -> None:
+        """Refuse an outage without end."""
+        if self.for_s >= self.every_s:
+            raise ValueError("`for_s` must be less than `every_s`, or nothing ever passes")
 
 
 class Handover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,11 +52,11 @@ class Handover(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     After `cut` of them the client has another address: its connections are dead and nobody tells it.
     """
 
-    per_minute: Positive
-    median_ms: Positive
-    p95_ms: Positive
+    per_minute: Annotated[float, Meta(ge=0.001, le=600)]
+    median_ms: Annotated[float, Meta(ge=1, le=60_000)]
+    p95_ms: Annotated[float, Meta(ge=1, le=60_000)]
     failure: Share = 0.0
-    failure_s: tuple[Positive, Positive] = (1.0, 3.0)
+    failure_s: tuple[Duration, Duration] = (1.0, 3.0)
     cut: Share = 1.0
 
 
@@ -58,7 +66,7 @@ class Cuts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `silent` of them are dead without a word (a network address translation forgotten), the others are reset.
     """
 
-    every_s: Positive
+    every_s: Between
     silent: Share = 0.5
 
 
@@ -75,15 +83,20 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One network. Each direction takes half of `rtt_ms`, and up to `jitter_ms` more; 0 kbit/s is without limit."""
 
     about: str
-    rtt_ms: NotNegative = 0.0
-    jitter_ms: NotNegative = 0.0
-    down_kbit: NotNegative = 0.0
-    up_kbit: NotNegative = 0.0
+    rtt_ms: Milliseconds = 0.0
+    jitter_ms: Milliseconds = 0.0
+    down_kbit: Kbit = 0.0
+    up_kbit: Kbit = 0.0
     loss: Loss = Loss()
     outage: Outage | None = None
     handover: Handover | None = None
     cuts: Cuts | None = None
     frames: FrameTrouble | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a rate at which a packet takes hours."""
+        if 0 < self.down_kbit < 1 or 0 < self.up_kbit < 1:
+            raise ValueError("`down_kbit` and `up_kbit` must be 1 or more, or 0 for no limit")
 
 
 def folder() -> Path:
