@@ -142,6 +142,27 @@ def test_a_body_that_does_not_come_is_refused() -> None:
     run(main())
 
 
+def test_a_body_that_comes_a_byte_at_a_time_is_refused_as_late_as_one_that_does_not_come() -> None:
+    async def main() -> None:
+        app, _, _ = resuming()
+        answers: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.sleep(9)
+            return {"type": "http.request", "body": b" ", "more_body": True}
+
+        async def send(message: Any) -> None:
+            answers.append(message.get("status"))
+
+        began = asyncio.get_running_loop().time()
+        scope = {"type": "http", "method": "POST", "path": "/v1/resume", "headers": [], "client": None}
+        await app(scope, receive, send)
+        assert answers[0] == 408
+        assert asyncio.get_running_loop().time() - began == pytest.approx(10)
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     "value", ["", "x", "-1", "4294967296", "1.4294967296", "1.2.3", "9" * 400, "1\r\nX: y", " 1", "1\n"]
 )

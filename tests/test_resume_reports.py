@@ -97,6 +97,22 @@ def test_extra_delay_is_how_much_later_the_next_frame_plays() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("away_s", [3.0, 15.0])
+def test_a_frame_that_was_made_too_long_ago_to_be_remembered_is_late_all_the_same(away_s: float) -> None:
+    async def main() -> None:
+        app, _, said = resuming(Speaker(speech_s=60, speed=2.0))
+        call = await chat(app).until(frame_count(20))
+        call.leave()
+        await asyncio.sleep(away_s)
+        stream, last = call.headers["x-omni-resume"], call.speech_ids[-1]
+        await resume(app, stream, last, rest=True, due_ms=(1 - away_s) * 1000, rtt_ms=50.0).until(
+            frame_count(1)
+        )
+        assert said[0].extra_ms == pytest.approx((away_s - 1) * 1000 + 50)
+
+    run(main())
+
+
 def test_a_frame_that_was_not_made_yet_is_not_late_because_of_the_cut() -> None:
     async def main() -> None:
         app, _, said = resuming(Speaker(speed=0.5, chunk_frames=(4, 25)))
@@ -178,5 +194,8 @@ def test_settings_come_from_the_file_that_the_environment_names(tmp_path: Path) 
         config.write_text("resume: {grace_s: long}\n")
         with pytest.raises(SettingsError, match=r"resume\.grace_s: expected a number > 0"):
             Resume(Speaker(), environ=environ)
+        config.unlink()
+        call = await chat(Resume(Speaker(), environ=environ)).until(frame_count(1))
+        assert (call.headers["x-omni-cache-win"], call.headers["x-omni-grace-s"]) == ("75", "30")
 
     run(main())

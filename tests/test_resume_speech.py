@@ -173,6 +173,22 @@ def test_another_format_in_the_turn_is_announced_and_mixes_no_samples() -> None:
     assert rates == [24_000, 16_000]
 
 
+def test_an_event_that_is_shorter_than_a_frame_and_says_more_than_its_sound_holds_sound_of_no_length() -> (
+    None
+):
+    coder = Sse(80)
+    short = json.loads(audio_event(b"\1\0" * 1000)) | {"usage": {"total_tokens": 5}}
+    pieces = list(coder.pieces(json.dumps(short).encode()))
+    assert [piece.kind for piece in pieces] == [Kind.EVENT]
+    said = json.loads(pieces[0].payload)
+    assert said["usage"] == {"total_tokens": 5}
+    assert said["choices"][0]["audio_metadata"]["frame_count"] == 0
+    pieces += coder.pieces(audio_event(b"\2\0" * 1000))
+    pieces += coder.rest()
+    body = b"".join(coder.wire(piece, 0, 0) for piece in pieces)
+    assert heard(body) == (b"\1\0" * 1000 + b"\2\0" * 1000, "")
+
+
 def test_ids_of_events_are_the_frame_and_the_part_after_it() -> None:
     coder = Sse(80)
     assert coder.wire(Piece(Kind.SPEECH, b"{}"), 12, 0) == b"id: 12\ndata: {}\n\n"

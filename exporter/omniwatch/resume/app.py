@@ -35,9 +35,10 @@ class Resume:
     client on its own.
 
     Chats that ask for no frames, and all other paths, pass untouched. The environment is read here, not on import:
-    OMNIWATCH_CONFIG is the omniwatch.yaml to take settings from (SettingsError when it does not hold), OMNIWATCH_EVENTS the
-    event file, as for the tap. `emit` takes the events `resume`, `rtx` and `realign` in place of that file; `clock` is the
-    realtime clock of their `t`; `first_id` gives each turn its first frame id.
+    OMNIWATCH_CONFIG is the omniwatch.yaml to take settings from (SettingsError when it does not hold; the defaults where it
+    cannot be read, which is logged), OMNIWATCH_EVENTS the event file, as for the tap. `emit` takes the events `resume`,
+    `rtx` and `realign` in place of that file; `clock` is the realtime clock of their `t`; `first_id` gives each turn its
+    first frame id.
     """
 
     def __init__(
@@ -51,10 +52,7 @@ class Resume:
         first_id: Callable[[], int] = lambda: 0,
     ) -> None:
         self._app = app
-        if settings is None:
-            config = environ.get("OMNIWATCH_CONFIG")
-            settings = load(Path(config) if config else None)
-        self._settings = settings
+        self._settings = settings or _configured(environ)
         self._writer = EventWriter.of(environ)
         self._emit = emit or self._writer.put
         self._clock = clock
@@ -146,7 +144,9 @@ class Resume:
         def admit(message: Message, body: bytes) -> Making | None:
             if not _is_event_stream(message):
                 return None
-            begun.append(self._begin(form, scope, message, body, send, upstream.cancel))
+            named = protocol.client_name(scope["headers"], body, scope.get("client"))
+            name = upstream.claimed[0] if upstream.claimed else named
+            begun.append(self._begin(form, name, message, send, upstream.cancel))
             return begun[0][1]
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -175,14 +175,12 @@ class Resume:
                 task.cancel()
 
     def _begin(
-        self, form: Form, scope: Scope, message: Message, body: bytes, send: Send, cancel: Callable[[], None]
+        self, form: Form, name: str, message: Message, send: Send, cancel: Callable[[], None]
     ) -> tuple[Stream, Making, Sending, Head]:
         frames, limits = self._settings.frames, self._settings.resume
         coder = Binary(frames.frame_ms) if form == "binary" else Sse(frames.frame_ms)
         turn = Turn(coder, self._first_id(), frames.cache_win)
-        stream = Stream(
-            protocol.client_name(scope["headers"], body, scope.get("client")), turn, cancel, limits
-        )
+        stream = Stream(name, turn, cancel, limits)
         upstream = list(message.get("headers", []))
         stream.cross_origin = protocol.cross_origin(upstream)
         sending = Sending(self.store, stream, 0, send, limits)
@@ -209,6 +207,15 @@ class Resume:
             await self._app(scope, shutting, send)
         finally:
             self._writer.close(FLUSH_S)
+
+
+def _configured(environ: Mapping[str, str]) -> Settings:
+    """Read the settings that the environment names. A file that is not there keeps no model server from starting."""
+    config = environ.get("OMNIWATCH_CONFIG")
+    if config and not os.access(config, os.R_OK):
+        log.warning("no settings can be read there, the defaults hold", extra={"fields": {"path": config}})
+        config = None
+    return load(Path(config) if config else None)
 
 
 def _is_event_stream(message: Message) -> bool:

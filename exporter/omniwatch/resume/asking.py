@@ -143,8 +143,8 @@ class Asking:
         if request.due_ms is not None:
             # All on the client's clock from when it asked; uncut, the frame would have come when it was made.
             rtt_ms = request.rtt_ms or 0.0
-            made = asked.stream.made_at.get(add(request.last_good_id, 1))
-            would_come = (made - asked.at) * 1000 + rtt_ms if made is not None else latency_ms + rtt_ms
+            made = asked.stream.made_at_of(add(request.last_good_id, 1))
+            would_come = min(latency_ms, (made - asked.at) * 1000) + rtt_ms
             extra_ms = max(0.0, latency_ms + rtt_ms - max(request.due_ms, would_come))
         return events.Resume(
             t=self._clock(),
@@ -232,9 +232,11 @@ async def read_body(receive: Receive) -> bytes:
     """Read a small request body. Raises RefusedError when it is too long, too slow or cut off."""
     body = b""
     more = True
+    now = asyncio.get_running_loop().time
+    by = now() + BODY_S
     while more:
         try:
-            message = await asyncio.wait_for(receive(), BODY_S)
+            message = await asyncio.wait_for(receive(), by - now())
         except asyncio.TimeoutError as error:
             raise RefusedError(408, "the body did not arrive") from error
         if message["type"] == "http.disconnect":

@@ -144,7 +144,8 @@ class Sse:
             yield from (self._event(self._last, samples) for samples in cut[:-1])
             yield self._event(chat.body, cut[-1])
         else:
-            yield Piece(Kind.EVENT, msgspec.json.encode(_with_content(chat.body, "")))
+            # Its sound waits for more. Clients that know nothing of frames can read sound of no length, but not none.
+            yield Piece(Kind.EVENT, self._event(chat.body, memoryview(b"")).payload)
 
     def rest(self) -> Iterator[Piece]:
         """Yield what was held back, when the model server has ended."""

@@ -22,7 +22,7 @@ import msgspec
 from omniwatch import frames
 from omniwatch.events import Count, Millis, Span
 from omniwatch.frames import add
-from omniwatch.tap import naming
+from omniwatch.tap import naming, wire
 
 CHAT, RESUME, RTX, REALIGN = "/v1/chat/completions", "/v1/resume", "/v1/rtx", "/v1/realign"
 PATHS = (RESUME, RTX, REALIGN)
@@ -217,10 +217,10 @@ class _Named(msgspec.Struct):
     user: str | None = None
 
 
+_named = msgspec.json.Decoder(_Named)
+
+
 def client_name(headers: Headers, body: bytes, client: tuple[str, int] | None) -> str:
     """Name the client behind a chat: by its header `X-Omni-Stream`, else the request's `user`, else its address."""
-    try:
-        user = msgspec.json.decode(body, type=_Named).user
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        user = None
-    return naming.stated(headers, user) or (client[0] if client else "local")
+    named = wire.read(_named, body) if len(body) <= naming.MAX_BODY_BYTES else None
+    return naming.stated(headers, named.user if named else None) or (client[0] if client else "local")

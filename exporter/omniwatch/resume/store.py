@@ -6,8 +6,10 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from math import inf
 from typing import Protocol
 
+from omniwatch.frames import distance
 from omniwatch.resume.turn import Turn
 from omniwatch.settings import Resume
 from omniwatch.tap.report import Bucket
@@ -50,6 +52,12 @@ class Stream:
         self._changed: asyncio.Future[None] | None = None
         self._progress: asyncio.Future[None] | None = None
         self.expiry: asyncio.TimerHandle | None = None
+
+    def made_at_of(self, frame_id: int) -> float:
+        """Return when a frame of speech was made: infinity before it is, minus infinity when that is forgotten."""
+        if distance(frame_id, self.turn.last_id) < 0:
+            return inf
+        return self.made_at.get(frame_id, -inf)
 
     def changed(self) -> None:
         """Wake the listener: there is more to send, or nothing will follow."""

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from omniwatch.tap import naming
 from omniwatch.tap.wire import App, Message, Receive, Scope, Send
 
 CANCEL_S = 5.0
 """How long the model server may take to notice that its client has gone, before its task is cancelled."""
-PEEK_BYTES = 1 << 20
-"""How much of a request's body is kept to read the client's name from."""
 
 
 class Taker(Protocol):
@@ -43,6 +42,8 @@ class Upstream:
         self._gone = loop.create_future()
         self._started = False
         self._taker: Taker | None = None
+        self.claimed: list[str] = []
+        """The name that the tap gave to the stream, if there is a tap behind."""
         self.admitted: asyncio.Future[None] = loop.create_future()
         """Done once there is a Taker."""
         self.task: asyncio.Task[None] | None = None
@@ -51,7 +52,8 @@ class Upstream:
         """Call the application."""
         # A compressed answer could not be read; nobody has asked for one before us.
         headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept-encoding"]
-        self.task = asyncio.ensure_future(self._app({**scope, "headers": headers}, self._receive, self._send))
+        scope = {**scope, "headers": headers, naming.CLAIMED: self.claimed}
+        self.task = asyncio.ensure_future(self._app(scope, self._receive, self._send))
         return self.task
 
     async def left(self) -> None:
@@ -78,7 +80,7 @@ class Upstream:
             await asyncio.shield(self._gone)
             return {"type": "http.disconnect"}
         message = await self._client_receive()
-        if message["type"] == "http.request" and self._peeked < PEEK_BYTES:
+        if message["type"] == "http.request" and self._peeked <= naming.MAX_BODY_BYTES:
             body = message.get("body", b"")
             self._body.append(body)
             self._peeked += len(body)

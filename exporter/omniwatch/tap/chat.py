@@ -11,11 +11,9 @@ from omniwatch.tap import naming
 from omniwatch.tap.audio import duration_ms
 from omniwatch.tap.listener import Listener, peer_of
 from omniwatch.tap.watch import Desk, with_header
-from omniwatch.tap.wire import ELIDED, EventLines, Message, Scope, read
+from omniwatch.tap.wire import EventLines, Message, Scope, read
 
 PATH = "/v1/chat/completions"
-MAX_BODY_BYTES = 8 * 2**20
-"""Beyond it a request is not read: its client goes by its address."""
 
 
 class Format(msgspec.Struct):
@@ -90,7 +88,7 @@ class ChatWatch:
         elif message["type"] == "http.request" and self._asked_t is None:
             if self._body is not None:
                 self._body += message.get("body", b"")
-                if len(self._body) > MAX_BODY_BYTES:
+                if len(self._body) > naming.MAX_BODY_BYTES:
                     self._body = None
             if not message.get("more_body"):
                 self._asked_t = self._desk.clock()
@@ -129,7 +127,9 @@ class ChatWatch:
     def _start(self) -> str:
         """Name the stream; return the id for its client to report on it."""
         self._events = EventLines()
-        self._listener = self._desk.listener(self._claim_name())
+        name = self._claim_name()
+        self._scope.get(naming.CLAIMED, []).append(name)
+        self._listener = self._desk.listener(name)
         if self._request and self._request.modalities:
             self._ask(self._listener)
         return self._desk.reports.hand_out(self._listener)
@@ -140,8 +140,6 @@ class ChatWatch:
 
     def _claim_name(self) -> str:
         user = self._request.user if self._request else None
-        if user and ELIDED in user:
-            user = None
         if stated := naming.stated(self._scope.get("headers", ()), user):
             return stated
         client = self._scope.get("client")
