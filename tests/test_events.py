@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,10 @@ def test_the_committed_schema_is_that_of_the_structs():
         (b'{"ev":"audio","t":1,"stream":"a","frame_id":4294967296}', "fields"),
         (b'{"ev":"audio","t":1,"stream":"a","expert_mask":256}', "fields"),
         (b'{"ev":"audio","t":1,"stream":"a","dur_ms":0}', "fields"),
+        (b'{"ev":"turn","t":1,"stream":"a","turn":9223372036854775808}', "fields"),
+        (b'{"ev":"turn","t":1,"stream":"a","turn":18446744073709551616}', "fields"),
+        (b'{"ev":"stream_start","t":1,"stream":"a","peer":"' + b"x" * 65 + b'"}', "fields"),
+        (b'{"ev":"stream_start","t":1,"stream":"a","kind":"' + b"x" * 65 + b'"}', "fields"),
         (b'{"ev":"audio","t":1,"stream":"\xff"}', "encoding"),
         (b'{"ev":"audio","t":1,"stream":"a","unread":"\xff"}', "encoding"),
         (GOOD + b" " + GOOD, "json"),
@@ -103,6 +108,17 @@ def test_unknown_fields_are_ignored_and_unknown_kinds_told_apart():
         t=1.0, stream="a", rtt_ms=5.0
     )
     assert events.decode(b'{"ev":"mood","w":"x","n":3}') == events.Unknown("mood", "x", 3)
+
+
+def test_the_largest_event_of_each_kind_that_is_taken_fits_a_checkpoint():
+    """What a stream keeps of its events is kept over a restart: msgpack has no number past 64 bits."""
+    longest = "\N{MUSICAL SYMBOL G CLEF}" * 64
+    for turn in (2**63 - 1, longest):
+        kept = events.TurnStart(t=1e11, stream=longest, turn=turn, w=longest, n=2**53)
+        assert events.decode(events.encode(kept)[:-1]) == kept
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=events.TurnStart) == kept
+    listener = events.StreamStart(t=1.0, stream="a", peer=longest, kind=longest)
+    assert len(msgspec.msgpack.encode(listener)) < 1024
 
 
 LINES = st.lists(

@@ -6,7 +6,7 @@ import pytest
 
 from omniwatch import events as ev
 from omniwatch.streams import TRACKED_PER_SLOT
-from test_streams import T0, asked, audio, ended, feed, outcomes, table
+from test_streams import T0, asked, audio, ended, feed, outcomes, table, video
 
 
 def test_a_stream_that_ended_leaves_when_what_it_was_sent_has_been_played():
@@ -65,3 +65,10 @@ def test_a_clock_set_back_keeps_the_stream_and_starts_a_new_player():
     assert live.totals.audio_underrun_seconds == 0
     live.advance(T0 + 10.6)
     assert len(live.streams) == 1
+
+
+def test_a_turn_whose_first_word_after_the_clock_was_set_back_is_a_picture_is_not_silent():
+    live = table()
+    feed(live, asked(1000), audio(1000.5, turn=1))
+    stream = feed(live, video(10, 0.0))
+    assert stream.silent_s(T0 + 10.5) == pytest.approx(0.5)

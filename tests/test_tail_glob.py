@@ -11,7 +11,7 @@ import pytest
 from omniwatch.sources import SourceError, open_source
 from omniwatch.sources.tail import Tail
 from omniwatch.sources.tails import GLOB_INTERVAL_S, Tails, to_follow
-from tailing import MUCH, append, drain, line, lines, rename_rotation
+from tailing import MUCH, append, drain, line, lines, open_folder, rename_rotation, without_privileges
 
 
 class Clock:
@@ -228,3 +228,24 @@ def test_a_relative_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_specification_decides_between_a_path_and_a_pattern(tmp_path: Path) -> None:
     assert isinstance(open_source(f"tail:{tmp_path}/e.jsonl"), Tail)
     assert isinstance(open_source(f"tail:{tmp_path}/*.jsonl"), Tails)
+
+
+def test_a_folder_that_may_not_be_listed_is_no_absence(clock: Clock) -> None:
+    with open_folder() as folder:
+        append(folder / "events.jsonl", line(0))
+        tails = Tails(f"{folder}/*.jsonl", clock)
+        folder.chmod(0o700)
+        with without_privileges():
+            assert tails.read(MUCH) == b""
+            assert (tails.up, tails.absent, tails.error) == (False, False, f"{folder}: Permission denied")
+            clock.look_again()
+        folder.chmod(0o755)
+        with without_privileges():
+            assert tails.read(MUCH) == line(0)
+            assert tails.up
+
+
+def test_a_folder_that_is_not_there_yet_is(tmp_path: Path, clock: Clock) -> None:
+    tails = Tails(str(tmp_path / "later" / "*.jsonl"), clock)
+    tails.read(MUCH)
+    assert (tails.absent, tails.error) == (True, f"{tails.pattern}: no file matches")

@@ -85,6 +85,7 @@ def test_a_connection_that_was_refused_is_no_stream(tapped):
         (("192.0.2.7", 40000), "192.0.2.7:40000"),
         (("2001:db8::7", 40000), "[2001:db8::7]:40000"),
         (("192.0.2.7", 0), None),
+        (("x" * 64, 40000), None),
         (None, None),
     ],
 )

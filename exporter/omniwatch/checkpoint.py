@@ -22,10 +22,10 @@ class CheckpointError(ValueError):
 def save(path: Path, payload: bytes) -> None:
     """Replace the checkpoint at once, by a rename: whoever is killed in between leaves the old one. Raises OSError.
 
-    Nothing is forced to the disk. What that would guard against is a crash of the whole machine, after which the
-    newest checkpoint may be missing or damaged, which `load` tells; but the event files, on a tmpfs, are then gone,
-    too. Saving before each scrape is affordable only without it: a forced write takes milliseconds to tenths of a
-    second on flash, and wears it.
+    It does not wait for the disk: that takes milliseconds to tenths of a second on flash, too long before each scrape, and
+    would guard only against a crash of the whole machine, after which the newest checkpoint may be missing or damaged,
+    which `load` tells; but the event files, on a tmpfs, are then gone, too. Written it is all the same, soon and each time,
+    unless the directory is on a tmpfs (ext4 writes out what is renamed over a file): save what changed, and only that.
     """
     whole.replace(path, _HEADER.pack(_MAGIC, VERSION, len(payload), zlib.crc32(payload)) + payload)
 

@@ -67,6 +67,12 @@ class Player:
         self.start_t -= shift_ms / 1000.0
         self.start_pts_ms -= shift_ms
 
+    def set_back(self, by_s: float) -> None:
+        """Move to a clock that was set back by so much."""
+        if self.start_t >= 0:
+            self.start_t -= by_s
+        self.end_t = max(0.0, self.end_t - by_s)
+
     def position_ms(self, t: float) -> float:
         """Return a(t), how much of this turn has been heard by t."""
         return max(0.0, self.sent_ms - max(0.0, self.end_t - t) * 1000.0)

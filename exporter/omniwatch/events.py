@@ -21,7 +21,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 Millis = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Span = Annotated[float, Meta(ge=0, le=1e9)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
-Turn = Name | Annotated[int, Meta(ge=0)]
+Turn = Name | Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Serial = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -38,9 +38,9 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, tag_fiel
 class StreamStart(Event, tag="stream_start"):
     """A client is connected; `peer` is its "ip:port"."""
 
-    peer: str | None = None
+    peer: Annotated[str, Meta(max_length=64)] | None = None
     codec_hz: Annotated[float, Meta(gt=0, le=1000)] = 12.5
-    kind: str | None = None
+    kind: Annotated[str, Meta(max_length=64)] | None = None
 
 
 class Video(Event, tag="video"):

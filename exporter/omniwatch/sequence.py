@@ -42,6 +42,11 @@ class SequenceTracker(msgspec.Struct):
     repeated: int = 0
     settled: bool = False
 
+    @property
+    def writers(self) -> dict[str, int]:
+        """Each writer's next number, longest silent first."""
+        return self.others if self.writer is None else {**self.others, self.writer: self.expected}
+
     def fresh(self, lines: list[Line]) -> list[Line]:
         """Return the lines not seen before, in order; of writers that do not number theirs, all."""
         writer, expected = self.writer, self.expected

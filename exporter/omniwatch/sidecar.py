@@ -16,13 +16,15 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from omniwatch import checkpoint
+from omniwatch.handover import Former
 from omniwatch.intake import Intake, Saved
 from omniwatch.log import Seldom
 from omniwatch.metrics import collect
 from omniwatch.settings import Settings, SettingsError
 from omniwatch.sources import Source, SourceError
+from omniwatch.steps import WallClock, put_back
 from omniwatch.streams import State, StreamTable
-from omniwatch.view import View, cumulative_s, eta_s, rtt_ms, slope_ppm
+from omniwatch.view import View, described
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +54,16 @@ class Saving(msgspec.Struct):
     state: State
     intakes: dict[str, Saved]
     boot: str = ""
+    ahead: float | None = None
+    """What the wall's clock had over the one that never steps, in seconds."""
+    former: Former = msgspec.field(default_factory=Former)
 
 
 class Sidecar(Collector):
     """Reads all sources into one table. `boot` is the machine's start, of which a checkpoint may be or not.
 
-    `clock` gives seconds since the epoch, `monotonic` seconds that never step.
+    `clock` gives seconds since the epoch, `monotonic` seconds that never step. `host` returns, for the settings of a
+    start or a reload, what reads the machine's own signals.
     """
 
     def __init__(
@@ -68,25 +74,28 @@ class Sidecar(Collector):
         state_file: Path | None = None,
         boot: str = "",
         load_settings: Callable[[], tuple[Settings, list[Source]]] | None = None,
-        host: Callable[[], Iterable[Metric]] = lambda: (),
+        host: Callable[[Settings], Callable[[], Iterable[Metric]]] = lambda settings: lambda: (),
         path_rtt: Callable[[list[str]], dict[str, float]] | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.table = StreamTable(settings)
-        self.intakes = [Intake(source) for source in sources]
+        self.intakes = [Intake(source) for source in _by_name(sources).values()]
+        self._former = Former()
         self._state_file = state_file
         self._boot = boot
         self._load_settings = load_settings
-        self._host = host
+        self._make_host, self._host = host, host(settings)
         self._path_rtt = path_rtt
         self._clock = clock
         self._monotonic = monotonic
+        self._wall = WallClock(clock, monotonic)
         self._lock = threading.RLock()
         self._host_lock = threading.Lock()
         self._seldom = Seldom(monotonic)
         self._checkpoint_errors = 0
         self._next_checkpoint = 0.0
+        self._kept = b""
         self._alive_t = monotonic()
         self._reload_ok, self._reload_t = True, clock()
         if state_file is not None:
@@ -116,17 +125,16 @@ class Sidecar(Collector):
         for intake in self.intakes:
             busy |= intake.step(self.table, budget)
             self._report(intake)
+        self._wall.settle(self.table.state.streams.values(), behind=bool(self._behind()))
         self.table.advance(self._now())
         return busy
 
+    def _behind(self) -> list[Intake]:
+        return [intake for intake in self.intakes if intake.source.up and not intake.source.caught_up]
+
     def _now(self) -> float:
         """Return the time of the table: the wall's, but while reading up an old file that of its events."""
-        behind = [
-            i.counts.last_t
-            for i in self.intakes
-            if i.source.up and not i.source.caught_up and i.counts.last_t
-        ]
-        return min([self._clock(), *behind])
+        return min([self._clock(), *(i.counts.last_t for i in self._behind() if i.counts.last_t)])
 
     def _report(self, intake: Intake) -> None:
         bad, intake.last_invalid = intake.last_invalid, None
@@ -144,9 +152,10 @@ class Sidecar(Collector):
             # What a scrape has shown must not be counted again after a kill, nor be lost: it is kept first.
             self._save()
             families = list(collect(self._view()))
+            host = self._host
         yield from families
         with self._host_lock:
-            machine = list(self._host())
+            machine = list(host())
         yield from machine
 
     def _view(self) -> View:
@@ -166,27 +175,7 @@ class Sidecar(Collector):
         with self._lock:
             self._read(SCRAPE_BYTES)
             view = self._view()
-            return [
-                {
-                    "stream": stream.slot if stream.slot >= 0 else None,
-                    "id": stream.id,
-                    "kind": stream.kind,
-                    "peer": stream.peer,
-                    "state": _state(stream.asked, stream.speaking, stream.closing),
-                    "turn": stream.asked_turn if stream.asked else stream.turn,
-                    "drift_ms": stream.drift_at(view.now),
-                    "drift_worst_ms": stream.worst_ms,
-                    "drift_cumulative_s": cumulative_s(stream, view),
-                    "drift_slope_ppm": slope_ppm(stream, view),
-                    "drift_eta_s": eta if (eta := eta_s(stream, view)) != float("inf") else None,
-                    "rtt_ms": rtt_ms(stream, view),
-                    "rtt_vantage": stream.rtt_vantage,
-                    "silent_s": stream.silent_s(view.now),
-                    "since": stream.opened_t,
-                    "last_event": stream.last_t,
-                }
-                for stream in self.table.streams
-            ]
+            return [described(stream, view) for stream in self.table.streams]
 
     def ready(self) -> tuple[bool, str]:
         """Whether any source can be read, and if not why."""
@@ -213,21 +202,25 @@ class Sidecar(Collector):
         with self._lock:
             self.table.configure(settings)
             self._replace_sources(sources)
+            self._host = self._make_host(settings)
             self._reload_ok, self._reload_t = True, self._clock()
         log.info("configuration reloaded")
         return True, "reloaded"
 
     def _replace_sources(self, sources: list[Source]) -> None:
         kept = {intake.name: intake for intake in self.intakes}
-        self.intakes = []
-        for source in sources:
-            if source.name in kept:
+        self.intakes, new = [], []
+        for name, source in _by_name(sources).items():
+            if name in kept:
                 source.close()
-                self.intakes.append(kept.pop(source.name))
+                self.intakes.append(kept.pop(name))
             else:
-                self.intakes.append(Intake(source))
+                new.append(Intake(source))
+                self.intakes.append(new[-1])
         for intake in kept.values():
+            self._former.keep(intake.name, intake.save())
             intake.source.close()
+        self._former.hand_over(new)
 
     def _restore(self, path: Path) -> None:
         try:
@@ -238,10 +231,17 @@ class Sidecar(Collector):
             return
         if saved is None:
             return
+        same_boot = saved.boot == self._boot
+        new: list[Intake] = []
         try:
             for intake in self.intakes:
                 if intake.name in saved.intakes:
-                    intake.restore(saved.intakes[intake.name], same_boot=saved.boot == self._boot)
+                    intake.restore(saved.intakes.pop(intake.name), same_boot=same_boot)
+                else:
+                    new.append(intake)
+            for name, left in saved.intakes.items():
+                saved.former.keep(name, left)
+            saved.former.hand_over(new)
         except SourceError as error:
             # Positions and table are of one moment: without one of them, none.
             for intake in self.intakes:
@@ -249,7 +249,11 @@ class Sidecar(Collector):
             self.intakes = [Intake(intake.source) for intake in self.intakes]
             self._start_over(path, error)
             return
-        self.table = StreamTable(self.table.settings, saved.state)
+        self.table, self._former = StreamTable(self.table.settings, saved.state), saved.former
+        if same_boot and saved.ahead is not None:
+            self._wall.ahead = saved.ahead
+        else:
+            put_back(saved.state.streams.values(), self._clock(), 0.0)
 
     def _start_over(self, path: Path, error: Exception) -> None:
         self._checkpoint_errors += 1
@@ -260,10 +264,17 @@ class Sidecar(Collector):
         self._next_checkpoint = self._monotonic() + CHECKPOINT_S
         if self._state_file is None:
             return
-        saving = Saving(self.table.state, {intake.name: intake.save() for intake in self.intakes}, self._boot)
+        intakes = {intake.name: intake.save() for intake in self.intakes}
+        # The clocks are read one after the other: what they are apart is never twice the same to the last digit.
+        saving = Saving(self.table.state, intakes, self._boot, round(self._wall.ahead, 2), self._former)
         try:
-            checkpoint.save(self._state_file, msgspec.msgpack.encode(saving))
-        except OSError as error:
+            payload = msgspec.msgpack.encode(saving)
+            # A scrape of a device that nobody speaks to is no reason to write to its flash.
+            if payload != self._kept or not self._state_file.exists():
+                checkpoint.save(self._state_file, payload)
+                self._kept = payload
+        except Exception as error:
+            # The disk, or a value that cannot be kept: whichever it is, reading goes on and scrapes are answered.
             self._checkpoint_errors += 1
             if self._seldom("checkpoint"):
                 fields = {"file": str(self._state_file), "error": str(error)}
@@ -275,7 +286,6 @@ class Sidecar(Collector):
             intake.source.close()
 
 
-def _state(asked: bool, speaking: bool, closing: bool) -> str:
-    if closing:
-        return "leaving"
-    return "speaking" if speaking else "waiting" if asked else "listening"
+def _by_name(sources: Iterable[Source]) -> dict[str, Source]:
+    """Take a source that is written twice, as PATH and as tail:PATH, for one."""
+    return {source.name: source for source in sources}

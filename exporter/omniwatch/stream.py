@@ -9,6 +9,8 @@ from omniwatch.integrity import FrameWatch
 from omniwatch.trend import Trend
 
 Turn = str | int | None
+TURNS_KEPT = 8
+"""Turns of a stream that are known to have begun; a listener who speaks up has seldom more than two under way."""
 
 
 @dataclass(slots=True)
@@ -27,7 +29,8 @@ class Stream:
     asked_turn: Turn = None
     asked_t: float = 0.0
     turn: Turn = None
-    former_turn: Turn = None
+    begun: list[Turn] = field(default_factory=list)
+    """The newest turns that began, `turn` first: more of an older one that goes on being sent begins nothing."""
     speaking: bool = False
     """Audio of `turn` came, and its playback is not over."""
     turn_open: bool = False
@@ -41,7 +44,7 @@ class Stream:
     drift_ms: float | None = None
     worst_ms: float = 0.0
     shifted_ms: float = 0.0
-    """What realignments took away so far."""
+    """What realignments took away of the drift so far."""
     sampled_shift_ms: float = 0.0
     """The same when `drift_ms` was sampled."""
 
@@ -60,6 +63,26 @@ class Stream:
         if drift is None:
             return None
         return drift + (self.sampled_shift_ms if self._sample_stands(now) else self.shifted_ms)
+
+    def realign(self, t: float, shift_ms: float) -> None:
+        """Take away shift_ms of drift at t; of a modelled drift no more than there is.
+
+        The model knows what was sent. A client also makes good what its network did, which the model never had.
+        """
+        if not self.stated:
+            known_ms = (self.cumulative_at(t) or 0.0) - self.shifted_ms
+            shift_ms = min(max(shift_ms, min(known_ms, 0.0)), max(known_ms, 0.0))
+            self.player.realign(shift_ms)
+        self.shifted_ms += shift_ms
+
+    def set_back(self, by_s: float) -> None:
+        """Move all that was to a clock that was set back by so much; the slope begins anew."""
+        self.opened_t -= by_s
+        self.last_t -= by_s
+        self.asked_t -= by_s
+        self.picture.t -= by_s
+        self.player.set_back(by_s)
+        self.trend = Trend()
 
     def _sample_stands(self, now: float) -> bool:
         return self.stated or not self.speaking or now < self.player.start_t or self.picture_is_fresh(now)

@@ -12,7 +12,7 @@ from omniwatch.drift import CAMERA_RESTART_MS, Picture, Player
 from omniwatch.frames import ID_MASK, distance
 from omniwatch.integrity import is_corrupt
 from omniwatch.settings import Settings
-from omniwatch.stream import Stream
+from omniwatch.stream import TURNS_KEPT, Stream
 from omniwatch.totals import RTT_EDGES, Totals, outcome_of
 from omniwatch.trend import Trend
 
@@ -94,6 +94,8 @@ class StreamTable:
 
     def _open(self, event: events.Event) -> Stream:
         live = self.state.streams
+        if isinstance(event, (events.Resume, events.Rtx)):  # To ask is not to be spoken to yet.
+            return Stream(event.stream, -1, event.t, event.t)
         if len(live) >= self.settings.streams.max_streams * TRACKED_PER_SLOT:
             self._remove(min(live.values(), key=lambda s: s.last_t))
             self.totals.streams_dropped += 1
@@ -108,7 +110,7 @@ class StreamTable:
         """A known id after its end, after a silence too long, or after the clock was set back."""
         if event.t <= stream.last_t - CLOCK_STEP_S:
             # What was sent before the step cannot be placed on the new clock: the turn goes on with a new player.
-            stream.player, stream.picture, stream.trend = Player(), Picture(), Trend()
+            stream.player, stream.picture, stream.trend = Player(end_t=event.t), Picture(), Trend()
             stream.asked = False
             return stream
         if stream.closing and not isinstance(event, events.StreamStart):
@@ -225,7 +227,7 @@ class StreamTable:
             return stream.asked or not stream.turn_open
         if stream.asked and event.turn == stream.asked_turn:
             return True
-        return event.turn not in (stream.turn, stream.former_turn)
+        return event.turn not in stream.begun
 
     def _begin_speech(self, stream: Stream, event: events.Audio) -> None:
         turn = stream.asked_turn if event.turn is None and stream.asked else event.turn
@@ -235,7 +237,7 @@ class StreamTable:
         if stream.asked and turn == stream.asked_turn:
             stream.asked = False
             self._observe_rtt(stream, (event.t - stream.asked_t) * 1000, "server")
-        stream.former_turn, stream.turn = stream.turn, turn
+        stream.turn, stream.begun = turn, [turn, *stream.begun[: TURNS_KEPT - 1]]
         stream.speaking = stream.turn_open = True
         stream.player, stream.worst_ms = Player(), 0.0
         if not stream.stated:
@@ -283,9 +285,7 @@ class StreamTable:
 
     def _realign(self, stream: Stream, event: events.Realign) -> None:
         self.totals.codec_realign += 1
-        stream.shifted_ms += event.shift_ms
-        if not stream.stated:
-            stream.player.realign(event.shift_ms)
+        stream.realign(event.t, event.shift_ms)
 
     def _rtx(self, stream: Stream, event: events.Rtx) -> None:
         self.totals.count_rtx(event.result)

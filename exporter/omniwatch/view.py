@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from omniwatch.intake import Intake
 from omniwatch.stream import Stream
@@ -59,3 +59,31 @@ def eta_s(stream: Stream, view: View) -> float | None:
     if slope is None or drift is None:
         return None
     return slope.eta_s(drift, view.table.settings.alerts.drift_page_ms)
+
+
+def described(stream: Stream, view: View) -> dict[str, Any]:
+    """Return a stream for people and programs, with its id, as JSON values."""
+    return {
+        "stream": stream.slot if stream.slot >= 0 else None,
+        "id": stream.id,
+        "kind": stream.kind,
+        "peer": stream.peer,
+        "state": _state(stream.asked, stream.speaking, stream.closing),
+        "turn": stream.asked_turn if stream.asked else stream.turn,
+        "drift_ms": stream.drift_at(view.now),
+        "drift_worst_ms": stream.worst_ms,
+        "drift_cumulative_s": cumulative_s(stream, view),
+        "drift_slope_ppm": slope_ppm(stream, view),
+        "drift_eta_s": eta if (eta := eta_s(stream, view)) != float("inf") else None,
+        "rtt_ms": rtt_ms(stream, view),
+        "rtt_vantage": stream.rtt_vantage,
+        "silent_s": stream.silent_s(view.now),
+        "since": stream.opened_t,
+        "last_event": stream.last_t,
+    }
+
+
+def _state(asked: bool, speaking: bool, closing: bool) -> str:
+    if closing:
+        return "leaving"
+    return "speaking" if speaking else "waiting" if asked else "listening"

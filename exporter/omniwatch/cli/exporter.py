@@ -92,7 +92,7 @@ def command(
             state_file=None if state_dir is None else in_directory(state_dir),
             boot=read_text("/proc/sys/kernel/random/boot_id") or "",
             load_settings=load_all,
-            host=host.Host({**host.discover(settings), "tcp": tcp}).collect,
+            host=lambda settings: host.Host({**host.discover(settings), "tcp": tcp}).collect,
             path_rtt=tcp.rtt_ms,
         )
         registry = CollectorRegistry()

@@ -61,4 +61,9 @@ def open_source(spec: str) -> Source:
     from omniwatch.sources.tail import Tail
     from omniwatch.sources.tails import Tails
 
-    return Tails(path) if any(sign in path for sign in "*?[") else Tail(Path(path))
+    return Tails(path) if is_pattern(path) else Tail(Path(path))
+
+
+def is_pattern(path: str) -> bool:
+    """Whether `tail:` takes it for a pattern, and not for the path of one file."""
+    return any(sign in path for sign in "*?[")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from omniwatch.sources import SourceError
+from omniwatch.sources import SourceError, is_pattern
 from omniwatch.sources.rotation import bases, is_compressed
 from omniwatch.sources.tail import Tail
 
@@ -64,7 +66,8 @@ class Tails:
         self.error = next((tail.error for tail in tails if not tail.up), None)
         self.absent = not self.up and all(tail.absent for tail in tails if not tail.up)
         if not tails:
-            self.error = f"{self.pattern}: no file matches"
+            refused = _refused(self.pattern)
+            self.absent, self.error = refused is None, refused or f"{self.pattern}: no file matches"
         self.bytes_behind = sum(tail.bytes_behind for tail in tails)
         return b"".join(pieces)
 
@@ -108,6 +111,19 @@ class Tails:
         last_lines = [self._tails.pop(path).finish() for path in sorted(over)]
         self._gone = gone - over
         return last_lines
+
+
+def _refused(pattern: str) -> str | None:
+    """Say why the folder that a pattern begins in cannot be listed; None where it can be, or is not there yet."""
+    parts = Path(pattern).parts
+    fixed = Path(*itertools.takewhile(lambda part: not is_pattern(part), parts))
+    try:
+        os.scandir(fixed).close()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{fixed}: {error.strerror}"
+    return None
 
 
 def glob(pattern: str) -> set[Path]:

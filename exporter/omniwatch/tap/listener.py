@@ -100,9 +100,10 @@ class Listener:
 
 
 def peer_of(scope: Scope) -> str | None:
-    """Return the "ip:port" of the client's connection, where the server knows it."""
+    """Return the "ip:port" of the client's connection, where the server knows it and the contract has room for it."""
     client = scope.get("client")
     if not client or not client[1]:
         return None
     host, port = client
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return peer if len(peer) <= MAX_NAME else None
