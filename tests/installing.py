@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from omniwatch.bundle import payload
+from omniwatch.bundle.interpreter import VERSION
 from omniwatch.cli.install import command as install_command
 from omniwatch.cli.status import command as status_command
 from omniwatch.cli.uninstall import command as uninstall_command
@@ -18,9 +18,16 @@ SERVER_UNIT = "etc/systemd/system/qwen3-omni.service"
 MANIFEST = "opt/omniwatch/manifest.json"
 
 
+def interpreter(root: Path) -> Path:
+    """What stands for the system's interpreter; returns its path."""
+    path = grow(root, f"usr/bin/python{VERSION}: stands for an interpreter") / f"usr/bin/python{VERSION}"
+    path.chmod(0o755)
+    return path
+
+
 def device(root: Path, memory_kb: int | None = 62841200) -> Path:
     """An interpreter, a user's own things, and what the kernel says of the memory."""
-    grow(root, f"{str(payload.interpreter()).lstrip('/')}: stands for an interpreter")
+    interpreter(root)
     grow(root, "etc/systemd/system/own.service: [Service]\\nExecStart=/bin/true")
     if memory_kb is not None:
         grow(root, f"proc/meminfo: MemTotal:       {memory_kb} kB")

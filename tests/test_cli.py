@@ -123,6 +123,18 @@ def test_a_port_in_use_is_said_and_exit_2(bad):
     )
 
 
+def test_without_the_flag_the_address_is_the_settings(tmp_path):
+    """A package's unit is the same whatever its omniwatch.yaml says."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        (tmp_path / "omniwatch.yaml").write_text(f"site: {{exporter: '{address}'}}\n")
+        done = run("exporter", f"--config.file={tmp_path}/omniwatch.yaml")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"Error: --web.listen-address {address}: cannot listen: the port is in use\n",
+    )
+
+
 def test_a_good_configuration_is_said_to_be_good(tmp_path):
     (tmp_path / "omniwatch.yaml").write_text("alerts: {drift_page_ms: 75}\n")
     done = run("exporter", "--config.check", f"--config.file={tmp_path}/omniwatch.yaml")

@@ -94,7 +94,7 @@ def test_dry_run_and_diff_write_nothing(root: Path) -> None:
 
 def test_the_users_config_is_kept_by_an_upgrade(root: Path) -> None:
     install(root)
-    own = "site:\n  exporter: 0.0.0.0:9842\n"
+    own = "sources: ['journal:qwen3-omni.service']\n"
     (root / CONFIG).write_text(own)
     (root / "opt/omniwatch/manifest.json").write_text(
         (root / "opt/omniwatch/manifest.json").read_text().replace(__version__, "0.0.1")
@@ -107,7 +107,7 @@ def test_the_users_config_is_kept_by_an_upgrade(root: Path) -> None:
     done = install(root)
     assert done.exit_code == 0, done.output
     assert (root / CONFIG).read_text() == own
-    assert "--web.listen-address=0.0.0.0:9842" in (root / UNIT).read_text(), (
+    assert "SupplementaryGroups=systemd-journal" in (root / UNIT).read_text(), (
         "the new unit follows the user's config"
     )
     assert not old.exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from omniwatch.bundle import payload
+from installing import interpreter
 from omniwatch.cli.install import command as install_command
 from omniwatch.cli.uninstall import command as uninstall_command
 from trees import grow
@@ -21,7 +21,8 @@ ROBOT = "notify: {robots: [{kind: feishu, url_file: /etc/omniwatch/secrets/feish
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A device's file tree with an interpreter in it."""
-    return grow(tmp_path, f"{str(payload.interpreter()).lstrip('/')}: stands for an interpreter")
+    interpreter(tmp_path)
+    return tmp_path
 
 
 def install(root: Path, *arguments: str) -> Result:

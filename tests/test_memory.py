@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from omniwatch.doctor import machine
+from omniwatch.doctor.device import AbsentError, Device
 from omniwatch.host.memory import Reader, total_bytes
 from omniwatch.settings import Settings
+from readers import scraped
 from trees import grow
 
 
@@ -25,8 +30,25 @@ def test_memory_and_pressure(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_says_nothing(tmp_path: Path) -> None:
-    assert scrape(tmp_path) == {"omni_psi_available": 0}
+    assert scraped(Reader(Settings(), tmp_path), "memory") == {
+        "omni_psi_available": 0,
+        "omniwatch_host_reader_up memory": 0,
+    }
     assert total_bytes(tmp_path) is None
+
+
+def test_half_an_answer_is_a_fault_as_well(tmp_path: Path) -> None:
+    reader = Reader(Settings(), grow(tmp_path, "proc/meminfo: MemTotal:       64349184 kB"))
+    assert scraped(reader, "memory") == {
+        "omni_device_memory_bytes": 64349184 * 1024,
+        "omni_psi_available": 0,
+        "omniwatch_host_reader_up memory": 0,
+    }
+    parts = machine.readers(Device(Settings(), root=tmp_path))
+    evidence = next(text for name, text in parts if name == "readers/memory.prom")
+    assert "omni_device_memory_bytes 6.58" in evidence
+    with pytest.raises(AbsentError, match=r"memory: OSError: .*/proc/meminfo: no MemAvailable"):
+        list(parts)
 
 
 def test_this_machine() -> None:

@@ -27,6 +27,7 @@ PROGRAMS = {
 """What may be typed, and where it comes from."""
 UNITS = {Settings().server.unit, SIDECAR_UNIT, bridging.UNIT, joining.UNIT}
 FOREIGN_UNITS = {
+    "dbus.socket",
     "prometheus",
     "prometheus.service",
     "prometheus-alertmanager",
@@ -36,7 +37,7 @@ FOREIGN_UNITS = {
 }
 ON_UNITS = {
     *("start", "stop", "restart", "reload", "status", "show", "cat", "is-active", "reset-failed"),
-    *("enable", "disable", "set-property", "revert", "isolate"),
+    *("enable", "disable", "set-property", "revert", "isolate", "edit"),
 }
 """systemctl's verbs that are followed by units."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from installing import CONFIG, MANIFEST, UNIT, device, install, status
 from kernel import Kernel
-from omniwatch.bundle.health import findings, quota
+from omniwatch.bundle.health import findings, quota, units
 from omniwatch.host import cgroup
 from omniwatch.settings import Settings
 from tailing import open_folder, without_privileges
@@ -130,6 +130,15 @@ def test_an_address_that_is_none_becomes_a_line(tmp_path: Path) -> None:
     said = {finding.what: finding for finding in findings(config=tmp_path / "omniwatch.yaml")}["sidecar"]
     assert said.ok is False
     assert "nonnumeric port" in said.says
+
+
+def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Path) -> None:
+    (said,) = units(Settings(), tmp_path)
+    assert (said.what, said.ok) == ("systemd", None)
+    grow(tmp_path, "run/systemd/system/")
+    (said,) = units(Settings(), tmp_path)
+    assert (said.what, said.ok) == ("systemd", False)
+    assert said.says.endswith("run/dbus/system_bus_socket: No such file or directory")
 
 
 def test_the_quota_is_the_units_own_and_not_that_of_a_slice(tmp_path: Path) -> None:

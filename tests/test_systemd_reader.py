@@ -14,6 +14,8 @@ import pytest
 from omniwatch.dbus import Bus, BusError
 from omniwatch.host.systemd import Reader, object_path
 from omniwatch.settings import Settings
+from readers import scraped
+from trees import grow
 
 DATA = Path(__file__).parent / "data" / "systemd"
 UNIT = "qwen3-omni.service"
@@ -111,8 +113,16 @@ def test_a_unit_that_does_not_exist_has_no_state(tmp_path: Path) -> None:
         assert scrape(Reader(Settings(), tmp_path)) == {"omniwatch_systemd_up": 1}
 
 
-def test_no_bus(tmp_path: Path) -> None:
+def test_a_machine_without_systemd(tmp_path: Path) -> None:
     assert scrape(Reader(Settings(), tmp_path)) == {"omniwatch_systemd_up": 0}
+
+
+@pytest.mark.parametrize("there", ["run/systemd/system/", "run/dbus/system_bus_socket: nobody listens"])
+def test_a_bus_that_does_not_answer_where_there_is_one_is_a_fault(tmp_path: Path, there: str) -> None:
+    assert scraped(Reader(Settings(), grow(tmp_path, there)), "systemd") == {
+        "omniwatch_systemd_up": 0,
+        "omniwatch_host_reader_up systemd": 0,
+    }
 
 
 def test_a_bus_that_restarts_is_joined_anew(tmp_path: Path) -> None:
@@ -126,7 +136,7 @@ def test_a_bus_that_restarts_is_joined_anew(tmp_path: Path) -> None:
 
     with bus(tmp_path, hang_up_after_one, whole):
         reader = Reader(Settings(), tmp_path)
-        assert scrape(reader)["omniwatch_systemd_up"] == 0
+        assert scraped(reader, "systemd")["omniwatch_systemd_up"] == 0
         assert scrape(reader)["omniwatch_systemd_up"] == 1
 
 

@@ -15,6 +15,7 @@ import pytest
 from connecting import accept, connected, kernel_rtt_ms
 from omniwatch.host import tcp
 from omniwatch.host.tcp import TcpTable
+from readers import scraped
 from relay import Relay
 from waiting import wait_until
 
@@ -123,10 +124,10 @@ def test_without_a_netlink_socket_connections_are_absent_and_it_says_why() -> No
             False,
             "INET_DIAG over AF_NETLINK: Address family not supported by protocol",
         )
-        assert [sample.value for metric in table.collect() for sample in metric.samples] == [0.0]
+        assert scraped(table, "tcp") == {"omniwatch_tcp_up": 0, "omniwatch_host_reader_up tcp": 0}
         assert table.rtt_ms([peer]).keys() == {peer}
         assert (table.up, table.error) == (True, None)
-        assert [sample.value for metric in table.collect() for sample in metric.samples] == [1.0]
+        assert scraped(table, "tcp") == {"omniwatch_tcp_up": 1, "omniwatch_host_reader_up tcp": 1}
 
 
 def test_a_process_out_of_files_does_not_raise() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,20 @@ def test_a_server_that_ends_while_it_is_watched(tmp_path: Path) -> None:
         WatchError, match=r"qwen3-omni\.service: its CPU time cannot be read; has the server ended\?"
     ):
         watch(locate(Server(), tmp_path)[0], 5, clock=kernel.clock, wait=gone, proc=tmp_path)
+
+
+@pytest.mark.parametrize("counter", ["usage_usec", "nr_periods", "nr_throttled"])
+def test_a_server_that_is_started_again_within_a_tick(tmp_path: Path, counter: str) -> None:
+    kernel = Kernel(tmp_path, cores=1)
+    stat = kernel.directory / "cpu.stat"
+
+    def anew(seconds: float) -> None:
+        kernel.wait(seconds)
+        if kernel.now > 101:
+            stat.write_text(re.sub(rf"{counter} \d+", f"{counter} 3", stat.read_text()))
+
+    with pytest.raises(WatchError, match=r"qwen3-omni\.service: its counters began anew"):
+        watch(locate(Server(), tmp_path)[0], 5, clock=kernel.clock, wait=anew, proc=tmp_path)
 
 
 def watched(cores: float, threads: int, window_ms: float | None = None) -> Watched:

@@ -47,6 +47,22 @@ def test_apply_and_revert_leave_the_tree_as_it_was(tmp_path: Path) -> None:
     assert len(reloads) == 6
 
 
+def test_a_slices_drop_in_is_named_where_the_servers_is_taken_back(tmp_path: Path) -> None:
+    """`--apply` writes it where the slice has the tighter quota, and says so only then."""
+    of_slice, of_server = (
+        dropin.apply(unit, dropin.text(unit, Limit(None), 900, None), lambda: None, tmp_path)
+        for unit in ("ai.slice", "qwen3-omni.service")
+    )
+    way = f"; `omniwatch tune --unit ai.slice --revert` takes {of_slice} back"
+    server = Server(unit="qwen3-omni.service")
+    target = change.revert(server, tmp_path, lambda: None)
+    assert change.taken_back(target, tmp_path) == f"took back {of_server}{way}"
+    target = change.revert(server, tmp_path, lambda: None)
+    assert change.taken_back(target, tmp_path) == f"nothing to take back{way}"
+    target = change.revert(Server(unit="ai.slice"), tmp_path, lambda: None)
+    assert change.taken_back(target, tmp_path) == f"took back {of_slice}"
+
+
 def test_another_ones_drop_in_is_left_alone(tmp_path: Path) -> None:
     grow(tmp_path, "etc/systemd/system/qwen3-omni.service.d/50-cpu.conf: [Service]\\nCPUQuota=80%")
     before = tree(tmp_path)

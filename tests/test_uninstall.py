@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from installing import CONFIG, MANIFEST, SERVER_UNIT, device, install, packaged, snapshot, uninstall
+from installing import CONFIG, MANIFEST, SERVER_UNIT, UNIT, device, install, packaged, snapshot, uninstall
 from omniwatch.bundle import data
 from omniwatch.tune import dropin
 from omniwatch.tune.model import Limit
@@ -47,6 +47,52 @@ def test_uninstalling_nothing_is_an_error(root: Path) -> None:
     done = uninstall(root)
     assert done.exit_code == 2
     assert "omniwatch install has put nothing here" in done.stderr
+
+
+def test_a_unit_that_was_changed_stays_until_it_is_purged(root: Path) -> None:
+    before = snapshot(root)
+    install(root, "--profile", "orin")
+    unit = root / SERVER_UNIT
+    edited = unit.read_text().replace("[Service]", "[Service]\nNice=1")
+    unit.write_text(edited)
+    assert f"would keep {unit}, changed since it was installed\n" in uninstall(root, "--dry-run").output
+    done = uninstall(root)
+    assert f"kept {unit}, changed since it was installed\n" in done.output
+    assert unit.read_text() == edited
+    assert not (root / UNIT).exists()
+    assert not (unit.parent / "multi-user.target.wants").exists()
+    refused = install(root, "--profile", "orin")
+    assert (refused.exit_code, unit.read_text()) == (2, edited)
+    assert install(root, "--profile", "orin", "--force").exit_code == 0
+    unit.write_text(edited)
+    told = uninstall(root, "--purge").output
+    assert f"removed {unit}, changed since it was installed\n" in told
+    assert snapshot(root) == before
+
+
+def test_a_folder_in_a_files_place_stays_and_a_link_that_systemd_wrote_goes(root: Path) -> None:
+    install(root, "--profile", "orin")
+    (root / SERVER_UNIT).unlink()
+    grow(root, f"{SERVER_UNIT}/own: mine")
+    link = root / "etc/systemd/system/multi-user.target.wants/omniwatch.service"
+    link.unlink()
+    link.symlink_to("/etc/systemd/system/omniwatch.service")
+    assert uninstall(root).exit_code == 0
+    assert (root / SERVER_UNIT / "own").exists()
+    assert not os.path.lexists(link)
+
+
+def test_a_purge_takes_what_an_earlier_removal_left(root: Path) -> None:
+    install(root)
+    grow(root, "var/lib/omniwatch-uplink/queue: waits for the centre")
+    uninstall(root)
+    assert uninstall(root).exit_code == 2
+    done = uninstall(root, "--purge")
+    assert done.exit_code == 0, done.output
+    assert not any((root / name).exists() for name in ("etc/omniwatch", "var/lib/omniwatch-uplink"))
+    again = uninstall(root, "--purge")
+    assert again.exit_code == 2
+    assert "omniwatch install has put nothing here" in again.stderr
 
 
 def test_without_purge_only_config_and_state_stay(root: Path) -> None:

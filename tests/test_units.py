@@ -154,6 +154,8 @@ def test_a_model_server_has_no_quota_unless_its_profile_says_so(profile: str) ->
     assert not [line for line in unit if line.startswith("CPUQuota")]
     assert "Restart=always" in unit
     assert "StartLimitBurst=5" in unit
+    settings = 'Environment="OMNIWATCH_CONFIG=/etc/omniwatch/omniwatch.yaml"'
+    assert (settings in unit) == (profiles.load(profile).runs == "process")
 
 
 def test_the_container_runs_as_published() -> None:

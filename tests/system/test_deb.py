@@ -86,12 +86,22 @@ class TestOperation(Operation):
 
 def test_a_changed_config_survives_an_upgrade(machine: Machine, package: Path) -> None:
     config = "etc/omniwatch/omniwatch.yaml"
-    put(machine, config, "site:\n  exporter: 127.0.0.1:9842\n")
+    put(machine, config, "site:\n  exporter: 127.0.0.1:9847\n")
     pid = machine.show(SIDECAR, "MainPID")
     machine.run("dpkg", "-i", "--force-confold", f"/srv/{package.name}")
-    assert (machine.tree / config).read_text() == "site:\n  exporter: 127.0.0.1:9842\n"
+    assert (machine.tree / config).read_text() == "site:\n  exporter: 127.0.0.1:9847\n"
     assert machine.show(SIDECAR, "MainPID") != pid, "the new version runs"
-    assert wait_until(machine.metrics, timeout=30)
+    assert wait_until(lambda: machine.metrics("http://127.0.0.1:9847/metrics"), timeout=30)
+
+
+def test_a_package_that_comes_back_after_a_removal_starts_the_sidecar(
+    machine: Machine, package: Path
+) -> None:
+    machine.run("dpkg", "-r", "omniwatch")
+    assert machine.run("systemctl", "is-enabled", SIDECAR, check=False).returncode != 0
+    machine.run("dpkg", "-i", "--force-confold", f"/srv/{package.name}")
+    assert machine.show(SIDECAR, "ActiveState") == "active"
+    assert machine.run("systemctl", "is-enabled", SIDECAR).stdout.strip() == "enabled"
 
 
 def test_removing_and_purging_leave_no_file_behind(machine: Machine, before: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from omniwatch.bundle import bridging
 from omniwatch.bundle.device import at, is_packaged, manifest, state_of
 from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT
 from omniwatch.bundle.payload import InstallError
+from omniwatch.dbus import BusError
 from omniwatch.host import cgroup, systemd
 from omniwatch.settings import Settings, SettingsError, load
 
@@ -49,7 +50,7 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
         yield Finding("configuration", False, f"{error.filename}: {error.strerror}")
         return
     if root == Path("/"):
-        yield from _services(settings)
+        yield from units(settings)
         yield _answer(settings)
 
 
@@ -80,18 +81,25 @@ def _files(root: Path) -> Finding:
     )
 
 
-def _services(settings: Settings) -> Iterator[Finding]:
-    def told(unit: str) -> dict[str, float]:
-        return _values(systemd.Reader(_of_unit(settings, unit)).collect(), unit)
+def units(settings: Settings, root: Path = Path("/")) -> Iterator[Finding]:
+    """Ask systemd for the units' states, and compare the server's CPU quota with the kernel's."""
 
-    sidecar, server = told(SIDECAR_UNIT), told(settings.server.unit)
+    def told(unit: str) -> dict[str, float]:
+        return _values(systemd.Reader(_of_unit(settings, unit), root).collect(), unit)
+
+    try:
+        sidecar, server = told(SIDECAR_UNIT), told(settings.server.unit)
+        bridge = told(bridging.UNIT) if settings.notify.robots else None
+    except BusError as error:
+        yield Finding("systemd", False, f"does not answer on the system bus: {error}")
+        return
     if not sidecar.get("omniwatch_systemd_up"):
-        yield Finding("systemd", None, "does not answer on the system bus")
+        yield Finding("systemd", None, "does not run here")
         return
     for unit, values in (
         (SIDECAR_UNIT, sidecar),
         (settings.server.unit, server),
-        *([(bridging.UNIT, told(bridging.UNIT))] if settings.notify.robots else []),
+        *([(bridging.UNIT, bridge)] if bridge is not None else []),
     ):
         state = next(
             (key.split()[-1] for key, value in values.items() if "unit_state" in key and value),
@@ -101,7 +109,7 @@ def _services(settings: Settings) -> Iterator[Finding]:
         note = f", restarted {again:.0f} times" if again else ""
         yield Finding(unit, state == "active", state + note)
     asked = server.get("omni_server_cpu_quota_asked_cores")
-    yield from quota(settings.server.unit, asked, cgroup.Reader(settings).collect())
+    yield from quota(settings.server.unit, asked, cgroup.Reader(settings, root).collect())
 
 
 def quota(unit: str, asked: float | None, limits: Iterable[Metric]) -> Iterator[Finding]:

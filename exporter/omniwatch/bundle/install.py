@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import compileall
 import difflib
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 
 from omniwatch import settings
-from omniwatch.bundle import bridging, joining, payload, profiles, render
+from omniwatch.bundle import bridging, interpreter, joining, payload, profiles, render
 from omniwatch.bundle.device import Manifest, at, is_packaged, state_of, wanted_state
 from omniwatch.bundle.payload import HOME, InstallError, Item, PayloadError
 from omniwatch.host.memory import total_bytes
@@ -79,7 +78,7 @@ def items(root: Path, config: Settings, with_server: bool, with_fleet: bool = Fa
     try:
         profiles.fitting(config.server.profile, config.server.device_memory_gb) if with_server else None
         files = {path.name: text for path, text in render.render(_renderable(config, with_server)).items()}
-        found = [] if packaged else [*_sidecar(files), *payload.program(_interpreter(root))]
+        found = [] if packaged else [*_sidecar(files), *payload.program(interpreter.find(root))]
     except (render.RenderError, profiles.ProfileError, PayloadError) as error:
         raise InstallError(str(error)) from error
     found += bridging.items(config, files)
@@ -128,15 +127,6 @@ def _server(config: Settings, files: Mapping[str, str]) -> list[Item]:
     if f"/etc/omniwatch/{stages}" in profiles.load(config.server.profile).words():
         found.append(Item(CONFIG.parent / stages, files[stages].encode(), kind="config"))
     return found
-
-
-def _interpreter(root: Path) -> PurePosixPath:
-    python = payload.interpreter()
-    if not os.path.lexists(at(root, python)):
-        raise PayloadError(
-            f"{at(root, python)}: no such interpreter; run the installation with one that is there"
-        )
-    return python
 
 
 def pending(root: Path, known: Manifest | None, wanted: Iterable[Item], *, force: bool = False) -> list[Item]:

@@ -1,7 +1,7 @@
 """The program's own files for a device: an environment of its own, made from what the running program consists of.
 
 Nothing is downloaded: this package, the packages it needs and their compiled parts are taken from where they are imported
-from now, and the environment uses the same interpreter.
+from now, and the environment uses the same interpreter, or the system's of the same version.
 """
 
 from __future__ import annotations
@@ -37,11 +37,6 @@ class InstallError(ValueError):
 
 class PayloadError(InstallError):
     """The running program cannot be copied."""
-
-
-def interpreter() -> PurePosixPath:
-    """The interpreter that runs this program, outside of any virtual environment."""
-    return PurePosixPath(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
 
 
 def program(python: PurePosixPath) -> list[Item]:

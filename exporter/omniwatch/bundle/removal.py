@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from omniwatch import __version__
-from omniwatch.bundle.device import MANIFEST, Manifest, at, is_packaged, manifest
+from omniwatch.bundle.device import MANIFEST, Manifest, at, is_packaged, manifest, state_of
 from omniwatch.bundle.payload import HOME, InstallError
 from omniwatch.tune import dropin
 
@@ -27,7 +27,8 @@ CONFIG_DIRECTORY = PurePosixPath("/etc/omniwatch")
 
 class Removal(NamedTuple):
     """What to stop, to remove (trees whole), and which directories to remove where that leaves them empty. `tuned` are the
-    drop-ins to take back as `omniwatch tune --revert` does.
+    drop-ins to take back as `omniwatch tune --revert` does, `changed` the files that somebody else has written since: they
+    are among `kept` or, with a purge, among `paths`.
     """
 
     units: list[str]
@@ -35,37 +36,56 @@ class Removal(NamedTuple):
     paths: list[PurePosixPath]
     directories: list[PurePosixPath]
     kept: list[PurePosixPath]
+    changed: list[PurePosixPath]
     account: bool
 
 
 def removal(root: Path, *, purge: bool) -> Removal:
     """Work out what a removal takes. Raises InstallError when nothing was installed, and OSError.
 
-    A package's sidecar needs no installation beside it: then there may be nothing to remove.
+    A package's sidecar needs no installation beside it: then there may be nothing to remove. Nor does a purge after a
+    removal, which left configuration and state behind.
     """
     packaged = is_packaged(root)
-    known = manifest(root) or (Manifest(__version__, {}) if packaged else None)
+    known = manifest(root)
+    if known is None and (packaged or (purge and _was_here(root))):
+        known = Manifest(__version__, {})
     tuned = dropin.own_files(root)
     if known is None:
         raise InstallError(
-            f"{at(root, HOME)}: omniwatch install has put nothing here"
-            + "".join(
-                f"; `omniwatch tune --unit {dropin.unit_of(path)} --revert` takes {path} back"
-                for path in tuned
-            )
+            f"{at(root, HOME)}: omniwatch install has put nothing here" + dropin.ways_back(tuned)
         )
     files = [PurePosixPath(path) for path in known.files if path not in known.configs]
     units = [p.name for p in files if p.suffix == ".service" and "wants" not in str(p)]
     outside = [path for path in files if not path.is_relative_to(HOME)]
     # The sidecar of a package is the package manager's to remove, with all that is its own.
-    paths = [*outside, *([MANIFEST] if packaged else [HOME, SPOOL])]
+    changed = [path for path in outside if _is_changed(at(root, path), known.files[str(path)])]
+    paths = [
+        *(path for path in outside if purge or path not in changed),
+        *([MANIFEST] if packaged else [HOME, SPOOL]),
+    ]
     own = [PurePosixPath(path) for path in known.configs]
     state = STATE[1:] if packaged else STATE
-    kept = [path for path in (*own, *state) if os.path.lexists(at(root, path))]
+    kept = [path for path in (*changed, *own, *state) if os.path.lexists(at(root, path))]
     if purge:
         # The user's own files beside ours in /etc/omniwatch (certificates, passwords) are configuration of it as well.
         paths += [*(own if packaged else [CONFIG_DIRECTORY]), *state]
         kept = []
     directories = [PurePosixPath(path) for path in known.directories]
     there = [path for path in paths if os.path.lexists(at(root, path))]
-    return Removal(units, tuned, there, directories, kept, account=not packaged and (purge or not kept))
+    account = not packaged and (purge or not kept)
+    return Removal(units, tuned, there, directories, kept, changed, account)
+
+
+def _was_here(root: Path) -> bool:
+    """Whether a removal left something of Omniwatch's own behind."""
+    own = (CONFIG_DIRECTORY, SPOOL, *(path for path in STATE if "omniwatch" in path.name))
+    return any(os.path.lexists(at(root, path)) for path in own)
+
+
+def _is_changed(path: Path, written: str) -> bool:
+    """Whether something else is there than was written. A link is not: `systemctl enable` writes its own."""
+    try:
+        return not path.is_symlink() and state_of(path) not in (None, written)
+    except OSError:
+        return True

@@ -47,14 +47,16 @@ def config_option(text: str) -> Decorator:
     )
 
 
-def web_options(address: str) -> Decorator:
-    """The options of a command that serves pages, as `listen` and `web_config`."""
+def web_options(address: str, *, of_settings: bool = False) -> Decorator:
+    """The options of a command that serves pages, as `listen` and `web_config`. An `address` of the settings is only named
+    here: without the flag, `listen` is then empty.
+    """
     listen = click.option(
         "--web.listen-address",
         "listen",
         multiple=True,
-        default=[address],
-        show_default=True,
+        default=[] if of_settings else [address],
+        show_default=address if of_settings else True,
         metavar="ADDRESS",
         help="Where to serve; may be given more than once.",
     )

@@ -23,7 +23,7 @@ from omniwatch.log import FORMATS, LEVELS
 @click.option(
     "--config.check", "config_check", is_flag=True, help="Check the configuration and exit: 0 good, 2 bad."
 )
-@web_options("127.0.0.1:9842")
+@web_options("site.exporter of the settings", of_settings=True)
 @click.option(
     "--web.telemetry-path",
     "telemetry_path",
@@ -101,7 +101,7 @@ def command(
         pages = Pages(
             registry, sidecar.streams, sidecar.ready, sidecar.healthy, sidecar.reload, telemetry_path
         )
-        server = serve(listen, make_app(pages), web_config)
+        server = serve(listen or [settings.site.exporter], make_app(pages), web_config)
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import UserError, config_option, os_error
 
 if TYPE_CHECKING:
     from omniwatch.host.cgroup import Group
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     help="A quota is demanded: of so many CPUs, or the smallest that stops no frame.",
 )
 @click.option("--apply", "do_apply", is_flag=True, help="Write the drop-in, after showing how it differs.")
-@click.option("--revert", "do_revert", is_flag=True, help="Take back what --apply wrote.")
+@click.option("--revert", "do_revert", is_flag=True, help="Take back what --apply wrote for this unit.")
 @click.option("--yes", is_flag=True, help="Do not ask before writing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -79,8 +79,7 @@ def command(
         if unit:
             server = _of_unit(server, unit)
         if do_revert:
-            target = change.revert(server)
-            click.echo(f"took back {target}" if target else "nothing to take back")
+            click.echo(change.taken_back(change.revert(server)))
             return
         groups = locate(server)
         if not groups:
@@ -105,6 +104,8 @@ def command(
             click.echo(f"wrote {plan.target}; the kernel took it", err=as_json)
     except ValueError as error:
         raise UserError(str(error)) from error
+    except OSError as error:
+        raise os_error(error) from error
 
 
 def _of_unit(server: Server, unit: str) -> Server:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Container
+from pathlib import Path, PurePosixPath
 
 import click
 
@@ -26,7 +27,8 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
     unit, and bring back what was there before.
 
     What stays without --purge is /etc/omniwatch, what the units keep in /var/lib (what the bridge has not delivered, what
-    waits for the centre) and the account that owns it: installing again goes on where it stopped.
+    waits for the centre), the account that owns it, and a unit that somebody has changed since it was installed: installing
+    again goes on where it stopped. --purge also takes what an earlier removal left.
 
     \b
     Example:
@@ -46,7 +48,9 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
             for target in plan.tuned:
                 click.echo(f"would {'restore' if dropin.has_before(target) else 'remove'} {target}")
             for path in plan.paths:
-                click.echo(f"would remove {root / str(path).lstrip('/')}")
+                click.echo(f"would remove {root / str(path).lstrip('/')}{_note(path, plan.changed)}")
+            for path in plan.kept:
+                click.echo(f"would keep {root / str(path).lstrip('/')}{_note(path, plan.changed)}")
             return
         faults = services.leave(root, plan.units)
         for target in plan.tuned:
@@ -60,7 +64,9 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
         hint = "; removing needs root" if isinstance(error, PermissionError) else ""
         raise os_error(error, hint) from error
     for path in plan.kept:
-        click.echo(f"kept {root / str(path).lstrip('/')}")
+        click.echo(f"kept {root / str(path).lstrip('/')}{_note(path, plan.changed)}")
+    for path in plan.changed if purge else []:
+        click.echo(f"removed {root / str(path).lstrip('/')}{_note(path, plan.changed)}")
     for target in plan.tuned:
         click.echo(f"{'restored' if os.path.lexists(target) else 'removed'} {target}")
     if plan.paths or not plan.tuned:
@@ -68,3 +74,7 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
     for fault in faults:
         click.echo(fault, err=True)
     ctx.exit(1 if faults else 0)
+
+
+def _note(path: PurePosixPath, changed: Container[PurePosixPath]) -> str:
+    return ", changed since it was installed" if path in changed else ""

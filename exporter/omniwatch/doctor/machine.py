@@ -81,15 +81,18 @@ def readers(device: Device) -> Iterator[tuple[str, str]]:
     """Yield what each reader of the host's signals returns: cgroup, Jetson, memory, systemd. Raises AbsentError."""
     missing = []
     for name, reader in host.discover(device.settings, device.root).items():
+        families: list[Metric] = []
+        fault = ""
         try:
-            families = list(reader.collect())
-        except Exception as error:  # A reader's own fault is evidence as well.
-            missing.append(f"{name}: {type(error).__name__}: {error}")
-            continue
+            for family in reader.collect():
+                families.append(family)
+        except Exception as error:  # A reader's own fault is evidence as well, beside what it could read.
+            fault = f"{type(error).__name__}: {error}"
         if families:
             yield f"readers/{name}.prom", _exposed(families)
-        else:
-            missing.append(f"{name}: nothing to read here")
+        elif not fault:
+            fault = "nothing to read here"
+        missing += [f"{name}: {fault}"] if fault else []
     if missing:
         raise AbsentError("; ".join(missing))
 

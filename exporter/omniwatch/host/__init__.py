@@ -22,7 +22,10 @@ class Reader(Protocol):
     """Families read from the machine at each scrape."""
 
     def collect(self) -> Iterable[Metric]:
-        """Return what is there to read now; what the machine lacks is absent, not 0."""
+        """Return what is there to read now; what the machine lacks is absent, not 0.
+
+        Raises, after what can still be read, where the machine has what cannot be read.
+        """
 
 
 def discover(settings: Settings, root: Path = Path("/")) -> dict[str, Reader]:
@@ -58,7 +61,8 @@ class Host:
             families: list[Metric] = []
             works = True
             try:
-                families.extend(reader.collect())
+                for family in reader.collect():
+                    families.append(family)
             except Exception as error:
                 works = False
                 if self._seldom(name):

@@ -40,8 +40,9 @@ class Reader:
         self._root = root
 
     def collect(self) -> Iterable[Metric]:
-        """Read what is there now."""
-        for key, value in _meminfo(self._root).items():
+        """Read what is there now. Raises OSError where the memory cannot be read, which every kernel has."""
+        found = _meminfo(self._root)
+        for key, value in found.items():
             family = GaugeMetricFamily(*_FAMILIES[key])
             family.add_metric([], value)
             yield family
@@ -51,3 +52,6 @@ class Reader:
         # The file can exist and yet refuse to be read: psi=1 is then missing from the kernel's command line.
         psi.add_metric([], float(read_text(self._root / "proc/pressure/cpu") is not None))
         yield psi
+        missing = [key.rstrip(":") for key in _FAMILIES if key not in found]
+        if missing:
+            raise OSError(f"{self._root / 'proc/meminfo'}: no {' and no '.join(missing)}")

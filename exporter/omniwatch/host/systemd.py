@@ -23,29 +23,36 @@ _WANTED = [
 
 
 class Reader:
-    """The metric families `omni_server_unit_*`; on a machine without a system bus only that it is not up."""
+    """The metric families `omni_server_unit_*`; on a machine without systemd only that it is not up."""
 
     def __init__(self, settings: Settings, root: Path = Path("/")) -> None:
         self._unit = settings.server.unit
         self._address = root / "run/dbus/system_bus_socket"
+        self._booted = root / "run/systemd/system"
+        self._error: BusError | None = None
         self._bus: Bus | None = None
 
     def collect(self) -> Iterable[Metric]:
-        """Ask over the bus, once more over a new connection where the old one is broken."""
+        """Ask over the bus, once more over a new connection where the old one is broken.
+
+        Raises BusError where the machine has systemd, or a bus, and there is no answer.
+        """
         known = self._properties()
         up = GaugeMetricFamily("omniwatch_systemd_up", "1 while systemd answers on the system bus.")
         up.add_metric([], float(known is not None))
         yield up
         if known and known.get((_UNIT, "LoadState")) == "loaded":
             yield from _families(self._unit, known)
+        if known is None and self._error and (self._booted.is_dir() or self._address.exists()):
+            raise self._error
 
     def _properties(self) -> dict[tuple[str, str], Value] | None:
         for _ in range(2 if self._bus else 1):
             try:
                 self._bus = self._bus or Bus(self._address)
                 return self._bus.properties(_MANAGER, object_path(self._unit), _WANTED)
-            except BusError:
-                self._bus = None
+            except BusError as error:
+                self._bus, self._error = None, error
         return None
 
 

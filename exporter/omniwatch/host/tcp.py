@@ -256,7 +256,7 @@ class TcpTable:
                     raise OSError(ended, os.strerror(ended))
 
     def collect(self) -> Iterable[Metric]:
-        """Say whether the kernel answers; nothing before the first question."""
+        """Say whether the kernel answers; nothing before the first question. Raises OSError where it does not."""
         if self.up is not None:
             yield GaugeMetricFamily(
                 "omniwatch_tcp_up",
@@ -264,3 +264,5 @@ class TcpTable:
                 "omni_token_rtt_ms lacks the network's share.",
                 value=float(self.up),
             )
+        if self.error is not None:
+            raise OSError(self.error)

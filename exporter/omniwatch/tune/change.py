@@ -77,6 +77,12 @@ def revert(server: Server, root: Path = Path("/"), reload: Callable[[], None] | 
     return dropin.revert(server.unit, reload or daemon_reload, root)
 
 
+def taken_back(target: Path | None, root: Path = Path("/")) -> str:
+    """Say what `revert` returned, and how the drop-ins of other units, such as a slice's, are taken back. Raises OSError."""
+    said = f"took back {target}" if target else "nothing to take back"
+    return said + dropin.ways_back(path for path in dropin.own_files(root) if path != target)
+
+
 def daemon_reload() -> None:
     """Have systemd read its units again, which also hands running ones their new limits. Raises DropinError."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from omniwatch import whole
@@ -92,6 +92,11 @@ def own_files(root: Path = Path("/")) -> list[Path]:
 def unit_of(path: Path) -> str:
     """The unit that a drop-in is of."""
     return path.parent.name.removesuffix(".d")
+
+
+def ways_back(paths: Iterable[Path]) -> str:
+    """How to take each of these drop-ins back, in words that follow others."""
+    return "".join(f"; `omniwatch tune --unit {unit_of(path)} --revert` takes {path} back" for path in paths)
 
 
 def has_before(path: Path) -> bool:

@@ -77,6 +77,10 @@ def watch(
     tick = 0
     while (t := clock()) - begun < seconds or tick == 0:
         now = _usage(group)
+        if _fell(last, now):
+            raise WatchError(
+                f"{group.name}: its counters began anew: it was started again while it was watched"
+            )
         stops.see(now, last_t, t)
         if t - window_t >= WINDOW_S:
             # A late tick stretches a window: what was used is put down to 100 ms of it.
@@ -129,6 +133,11 @@ def _usage(group: Group) -> Usage:
     if usage.cpu_s is None:
         raise WatchError(f"{group.name}: its CPU time cannot be read; has the server ended?")
     return usage
+
+
+def _fell(last: Usage, now: Usage) -> bool:
+    """Whether a counter went back: the group is another one of the same name."""
+    return any((new or 0) < (old or 0) for old, new in zip(last, now, strict=True))
 
 
 def _cpu(usage: Usage) -> float:

@@ -1,0 +1,73 @@
+"""The interpreter of an installed program: one that its unit can reach, and that the program's compiled parts are made for."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path, PurePosixPath
+
+from omniwatch.bundle.device import at
+from omniwatch.bundle.payload import PayloadError
+
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+"""The running one. Compiled parts are made for a version, whoever built the interpreter."""
+HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
+"""What ProtectHome= and PrivateTmp= of the units hide."""
+
+
+def find(root: Path) -> PurePosixPath:
+    """The interpreter that runs this program, outside of any virtual environment; where the unit could not run that one,
+    the system's of the same version. Raises PayloadError with what is wrong with the first.
+    """
+    running = PurePosixPath(sys.base_prefix, "bin", f"python{VERSION}")
+    faults = []
+    for path in (running, PurePosixPath("/usr/bin", f"python{VERSION}")):
+        said = fault(root, path)
+        if said is None:
+            return path
+        faults.append(
+            f"{at(root, path)}: {said}; run the installation with one that the system has in /usr/bin"
+        )
+    raise PayloadError(faults[0])
+
+
+def fault(root: Path, path: PurePosixPath) -> str | None:
+    """Say why the account omniwatch could not run this interpreter of the tree in its unit; None where it could."""
+    real = _followed(root, path)
+    try:
+        found = at(root, real).stat()
+    except OSError:
+        return "no such interpreter"
+    for place in (path, real):
+        for parent in place.parents:
+            if str(parent) in HIDDEN:
+                return f"the unit of the sidecar sees nothing below {parent}"
+            if not _lets_through(root, parent):
+                return f"only some users may enter {parent}, the account omniwatch not"
+    if not found.st_mode & stat.S_IXOTH:
+        return "only some users may run it, the account omniwatch not"
+    its, ours = _made_for(at(root, real)), _made_for(Path(sys.executable))
+    if its is not None and ours is not None and its != ours:
+        return "it is of another architecture than the program's compiled parts, which come from here"
+    return None
+
+
+def _followed(root: Path, path: PurePosixPath) -> PurePosixPath:
+    """Where a link leads within the tree; a link that leads round and round stays one."""
+    for _ in range(40):
+        if not at(root, path).is_symlink():
+            break
+        path = PurePosixPath(os.path.normpath(path.parent / at(root, path).readlink()))
+    return path
+
+
+def _lets_through(root: Path, folder: PurePosixPath) -> bool:
+    return folder == PurePosixPath("/") or bool(at(root, folder).stat().st_mode & stat.S_IXOTH)
+
+
+def _made_for(path: Path) -> bytes | None:
+    """Word size, byte order and machine of a program's header; None for a script."""
+    with path.open("rb") as program:
+        head = program.read(20)
+    return head[4:6] + head[18:20] if head.startswith(b"\x7fELF") else None
