@@ -139,7 +139,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failed_for_s: Hold = 0
     restarts: Count = 3
     restarts_window_s: Seconds = 1800
-    """systemd gave the server up; or had to start it again so often."""
+    restarts_short_s: Seconds = 600
+    """systemd gave the server up; or had to start it again so often, the last time no longer ago than the short time."""
     hot_for_s: Hold = 60
     overcurrents: Count = 1
     overcurrents_window_s: Seconds = 300
