@@ -52,6 +52,8 @@ STREAM_PAIRS = {
     ("StreamSilent", "TokenRTT"),
 }
 """These silence each other on the same stream only."""
+SOURCE_PAIRS = {("SpoolFull", "SidecarBlind"), ("SpoolFull", "SourceLag"), ("SidecarBlind", "SourceLag")}
+"""These silence each other for the same source only."""
 SILENCES = {
     "ModelServerDown": SPEECH | SERVER,
     "ModelServerFailed": SPEECH | SERVER | {"ModelServerDown", "ModelServerCrashLooping"},

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bundles import rendered
-from inhibition import ALONE, DEVICE, FLEET, SERVER, SIGHT, SILENCES, SPEECH, STREAM_PAIRS
+from inhibition import ALONE, DEVICE, FLEET, SERVER, SIGHT, SILENCES, SOURCE_PAIRS, SPEECH, STREAM_PAIRS
 from omniwatch.settings import SettingsError, parse
 
 CONFIG = "deploy/alertmanager/alertmanager.yml"
@@ -86,19 +86,26 @@ def test_every_alert_is_in_the_scheme_of_silences_and_the_scheme_knows_no_other(
 
 def test_the_rendered_silences_are_the_scheme(bundle):
     found: dict[str, set[str]] = {}
-    per_stream = set()
+    narrow: dict[str, set[tuple[str, str]]] = {"stream": set(), "source": set()}
     for rule in config(bundle)["inhibit_rules"]:
         (sources, device), (targets,) = rule["source_matchers"], rule["target_matchers"]
         assert device == 'device=~".+"'
         for source in re.fullmatch(r'alertname=~"(.+)"', sources)[1].split("|"):
             names = re.fullmatch(r'alertname=~"(.+)"', targets)[1].split("|")
             found.setdefault(source, set()).update(names)
-            if rule["equal"] == ["device", "instance", "stream"]:
-                per_stream |= {(source, name) for name in names}
-            else:
-                assert rule["equal"] == ["device"]
+            if rule["equal"] == ["device"]:
+                continue
+            assert rule["equal"] in (["device", "instance", "stream"], ["device", "source"])
+            narrow[rule["equal"][-1]] |= {(source, name) for name in names}
     assert found == SILENCES
-    assert per_stream == STREAM_PAIRS
+    assert narrow == {"stream": STREAM_PAIRS, "source": SOURCE_PAIRS}
+
+
+def test_one_blind_source_of_several_silences_nothing_of_the_others(tmp_path):
+    rendered(tmp_path, parse("sources: ['tail:/run/a.jsonl', 'tail:/run/b.jsonl']"))
+    for rule in config(tmp_path)["inhibit_rules"]:
+        if re.search(r"\b(SpoolFull|SidecarBlind)\b", rule["source_matchers"][0]):
+            assert rule["equal"] == ["device", "source"]
 
 
 def test_a_ticket_silences_no_page_and_nothing_silences_itself_or_its_silencer(bundle):
@@ -115,7 +122,7 @@ def test_all_receivers_together_are_a_valid_configuration(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     page, ticket, watchdog = config(tmp_path)["receivers"][1:]
     assert set(page) == {"name", "webhook_configs", "pagerduty_configs", "slack_configs", "email_configs"}
-    assert set(ticket) == {"name", "webhook_configs", "email_configs"}
+    assert set(ticket) == {"name", "email_configs"}
     assert watchdog["webhook_configs"] == [{"url": "https://switch.example/orin", "send_resolved": False}]
     for settings in (page["pagerduty_configs"], page["slack_configs"], page["email_configs"]):
         assert settings[0]["send_resolved"] is True
@@ -150,6 +157,33 @@ def test_the_page_and_the_ticket_go_to_the_bridge_unless_said_otherwise(tmp_path
     rendered(tmp_path, parse(f"notify: {{listen_address: '{address}'}}"))
     urls = [one["webhook_configs"][0]["url"] for one in config(tmp_path)["receivers"][1:3]]
     assert urls == [f"http://{bridge}/page", f"http://{bridge}/ticket"]
+
+
+SLACK = "receivers: {page: {slack_api_url_file: /slack}}"
+ROBOT = "{kind: feishu, url_file: /robot, severities: [ticket]}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "bridge"),
+    [
+        ("{}", ["page", "ticket"]),
+        ("receivers: {page: {slack_channel: '#speech'}}", ["page", "ticket"]),
+        (SLACK, []),
+        ("receivers: {ticket: {email_to: a@example.org}}", []),
+        ("receivers: {page_webhook_url: 'https://pager.example/hook'}", []),
+        (f"notify: {{robots: [{ROBOT}]}}", ["ticket"]),
+        (f"{SLACK}\nnotify: {{robots: [{ROBOT}]}}", ["ticket"]),
+        (f"{SLACK}\nnotify: {{robots: [{{kind: wecom, url_file: /robot}}]}}", ["page", "ticket"]),
+    ],
+)
+def test_nothing_goes_to_a_bridge_that_has_nobody_to_tell_while_people_are_reached_otherwise(
+    tmp_path, settings, bridge
+):
+    """What Alertmanager cannot deliver there would make the centre of a fleet page for a second time."""
+    rendered(tmp_path, parse(settings))
+    hooks = [hook["url"] for one in config(tmp_path)["receivers"] for hook in one.get("webhook_configs", [])]
+    found = [url.rpartition("/")[2] for url in hooks if url.startswith("http://127.0.0.1:9095/")]
+    assert found == bridge
 
 
 def test_a_webhook_that_is_no_address_is_refused_in_words():
