@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -104,6 +105,22 @@ def test_a_file_that_does_not_hold_changes_nothing_and_is_told(served, change, s
     served.path.write_text(TWO)
     assert served.names() == ["a", "b"]
     assert call(served.app, "/-/ready").status == 200
+
+
+def test_a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed(served, caplog):
+    caplog.set_level(logging.WARNING)
+    served.names()
+    served.path.write_text(TWO)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert served.names() == served.names() == ["a"]
+        ready = call(served.app, "/-/ready")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (ready.status, len(caplog.records)) == (503, 1)
+    assert b"Too many open files" in ready.body
+    assert served.names() == ["a", "b"]
 
 
 def test_the_same_file_put_back_is_good_again(served):

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from omniwatch.bundle import payload, render
+from installing import interpreter
+from omniwatch.bundle import render
 from omniwatch.cli.install import command as install_command
 from omniwatch.cli.uninstall import command as uninstall_command
 from omniwatch.settings import parse
@@ -28,7 +29,7 @@ fleet:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    grow(tmp_path, f"{str(payload.interpreter()).lstrip('/')}: stands for an interpreter")
+    interpreter(tmp_path)
     grow(tmp_path, "proc/meminfo: MemTotal:       62841200 kB")
     grow(tmp_path, "usr/bin/vmagent: stands for vmagent")
     grow(tmp_path, "usr/bin/prometheus: stands for Prometheus")
@@ -117,6 +118,11 @@ def test_secrets_reach_the_agent_as_credentials_and_stand_nowhere() -> None:
     assert "-remoteWrite.tlsCAFile=${CREDENTIALS_DIRECTORY}/ca" in text
     assert "bearerToken=" not in text
     assert "Credential" not in unit(WRITES)
+
+
+def test_an_address_reaches_the_agent_as_it_is_written() -> None:
+    text = unit("fleet: {remote_write_url: 'https://c/w?x=%C3%A4&tenant=pa$word'}")
+    assert "  -remoteWrite.url=https://c/w?x=%%C3%%A4&tenant=pa$$word \\\n" in text
 
 
 def test_the_queue_is_bounded_on_the_disk_and_the_agent_in_memory() -> None:

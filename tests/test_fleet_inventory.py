@@ -18,6 +18,7 @@ devices:
   - {name: bus-019, address: https://gw.example.org/bus-019/metrics, site: 北站}
 """
 BUS_017 = '{"targets": ["10.8.0.17:9842"], "labels": {"device": "bus-017", "site": "north", "model": "orin-64", "release": "2026.11"}}'
+NEW_LINE = "a\n"
 
 
 def entry(**changes: object) -> str:
@@ -69,7 +70,8 @@ def test_addresses(address, target):
         (f"devices: [{entry(address=None)}]", "devices[0].address: is missing"),
         (f"devices: [{entry()}, {entry(colour='red')}]", "devices[1].colour: no such setting"),
         (f"devices: [{entry(release=2026.11)}]", "devices[0].release: expected text of at most 128, got 2026.11"),
-        (f"devices: [{entry(name='a b')}]", 'devices[0].name: expected text like ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$, got "a b"'),
+        (f"devices: [{entry(name='a b')}]", 'devices[0].name: expected text like ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\\Z, got "a b"'),
+        (f"devices: [{entry(name=NEW_LINE)}]", 'devices[0].name: expected text like'),
         (f"devices: [{entry()}, {entry(address='i')}]", 'devices[1].name: "a" is devices[0], too'),
         (
             f"devices: [{entry()}, {entry(name='b', address='http://h:1')}]",

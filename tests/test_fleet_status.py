@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from urllib.parse import parse_qs
 
 import pytest
 from click.testing import CliRunner
@@ -15,9 +10,10 @@ from click.testing import CliRunner
 from omniwatch.cli.fleet import command
 from omniwatch.fleet import status
 from omniwatch.fleet.inventory import Device
-from omniwatch.fleet.query import Centre, QueryError, Sample
+from omniwatch.fleet.query import Sample
+from querying import NOW, centre
 
-NOW = 1_800_000_000.0
+FIRING = status.FIRING.format(slack=30)
 DEVICES = [Device("a", "h:1", "north", "orin", "1"), Device("b", "h:2", "south"), Device("c", "h:3", "north")]
 
 
@@ -37,7 +33,7 @@ class Account:
         return self.answers.get(query, [])
 
     def rows(self, devices: list[Device] | None = None) -> dict[str, status.Row]:
-        found = status.rows(self.ask, DEVICES if devices is None else devices, NOW, 600, 300)
+        found = status.rows(self.ask, DEVICES if devices is None else devices, NOW, 600, 300, 15)
         return {row.device: row for row in found}
 
 
@@ -48,7 +44,7 @@ def test_a_row_says_what_the_centre_knows():
             status.DRIFT.format(window="600s"): [Sample({"device": "a"}, 71.5)],
             status.RTT.format(window="600s"): [Sample({"device": "a"}, 612.0), Sample({"device": "c"}, float("nan"))],
             status.RESUMED.format(window="600s"): [Sample({"device": "a"}, 0.98)],
-            status.FIRING: [
+            FIRING: [
                 Sample({"device": "a", "alertname": "CodecDrift", "severity": "page"}, 2),
                 Sample({"device": "a", "alertname": "ThermalThrottling", "severity": "ticket"}, 1),
                 Sample({"device": "c", "alertname": "DeviceSilent", "severity": "ticket"}, 1),
@@ -110,6 +106,16 @@ def test_a_device_that_sends_what_is_old_is_not_silent():
     assert (rows["a"].state, rows["c"].state) == ("well", "silent")
 
 
+def test_what_is_of_no_device_or_no_number_is_passed_over():
+    drift, nobody = status.DRIFT.format(window="600s"), {"site": "north"}
+    unheard = [Sample(identity("a"), float("nan")), Sample(identity("b"), float("inf")), Sample(nobody, NOW)]
+    rows = Account(
+        {status.HEARD: unheard, drift: [Sample(nobody, 5.0), Sample({"device": "a"}, 71.5)]}
+    ).rows()
+    assert [(name, row.state) for name, row in rows.items()] == [(name, "never seen") for name in "abc"]
+    assert rows["a"].worst_drift_ms == 71.5
+
+
 def test_a_centre_without_the_rules_is_asked_for_a_day():
     account = Account({status.CARRIED_ON: [], status.HEARD_IN_A_DAY: [Sample(identity("c"), NOW - 9000)]})
     assert account.rows()["c"].age_s == 9000
@@ -122,7 +128,7 @@ def test_the_table():
             status.DRIFT.format(window="600s"): [Sample({"device": "a"}, 71.5)],
             status.RTT.format(window="600s"): [Sample({"device": "a"}, 612.4)],
             status.RESUMED.format(window="600s"): [Sample({"device": "a"}, 0.98)],
-            status.FIRING: [
+            FIRING: [
                 Sample({"device": "a", "alertname": "CodecDrift", "severity": "page"}, 2),
                 Sample({"device": "a", "alertname": "ThermalThrottling", "severity": "ticket"}, 1),
             ],
@@ -166,80 +172,6 @@ def test_orders(order, names):
     assert "".join(row.device for row in sorted(found, key=status.SORTS[order])) == names
 
 
-@contextmanager
-def centre(
-    answers: dict[str, list[Sample]] | None = None, code: int = 200, body: bytes | None = None
-) -> Iterator[tuple[str, list]]:
-    """Serve a query API that has these answers, or always this body; yield its address and the requests it got."""
-    requests: list = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            requests.append((self.path, dict(self.headers), form))
-            found = (answers or {}).get(form["query"][0], [])
-            result = [{"metric": labels, "value": [NOW, str(value)]} for labels, value in found]
-            text = json.dumps(
-                {"status": "success", "data": {"resultType": "vector", "result": result}}
-            ).encode()
-            self.send_response(code)
-            self.send_header("Location", "http://127.0.0.1:1/")
-            self.end_headers()
-            self.wfile.write(text if body is None else body)
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", requests
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_a_question_carries_the_token_and_asks_for_what_is_new(tmp_path):
-    (tmp_path / "token").write_text("s3cret\n")
-    with centre({"up": [Sample({"device": "a"}, 1)]}) as (url, requests):
-        assert Centre(f"{url}/", tmp_path / "token").instant("up") == [Sample({"device": "a"}, 1)]
-    path, headers, form = requests[0]
-    assert (path, headers["Authorization"]) == ("/api/v1/query", "Bearer s3cret")
-    assert form == {"query": ["up"], "nocache": ["1"]}
-
-
-@pytest.mark.parametrize(
-    ("code", "body", "said"),
-    [
-        (401, b"", "401 Unauthorized (is the token right?)"),
-        (404, b"nothing\n here", "404 nothing here (is this the address of the API?)"),
-        (302, b"", "302 Found"),
-        (422, b'{"status":"error","error":"too\\nmany"}', "422 too many"),
-        (200, b'{"status":"error","error":"bad"}', "bad"),
-        (200, b"<html>", "this does not answer as Prometheus does"),
-        (200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}', "a matrix where a vector was expected"),
-        (200, b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"x"]}]}}', "this does not"),
-    ],
-)  # fmt: skip
-def test_a_centre_that_does_not_answer_well_is_told_in_one_line(code, body, said):
-    with centre(code=code, body=body) as (url, requests), pytest.raises(QueryError) as caught:
-        Centre(url).instant("up")
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert len(requests) == 1
-
-
-@pytest.mark.parametrize(
-    "secret", [b"s3cret\nm0re\n", b"s3cret m0re", b"s3cret\x00", b"s3cret\xff", "s3crét".encode(), b" \n"]
-)
-def test_a_file_that_is_no_token_is_named_and_not_shown(tmp_path, secret):
-    path = tmp_path / "token"
-    path.write_bytes(secret)
-    with pytest.raises(QueryError) as caught:
-        Centre("http://127.0.0.1:1", path)
-    assert str(caught.value) == f"{path}: expected a token alone, on one line, of ASCII signs without space"
-
-
 def run(*words: object) -> tuple[int, str, str]:
     done = CliRunner().invoke(command, ["status", *(str(word) for word in words)])
     return done.exit_code, done.stdout, done.stderr
@@ -277,6 +209,21 @@ def test_the_settings_say_where_the_centre_and_the_fleet_file_are(fleet, tmp_pat
         config.write_text(f"fleet: {{query_url: '{url}', inventory_file: {tmp_path}/none.yaml}}\n")
         assert run("--config.file", config)[:2] == (0, f"{'  '.join(status.COLUMNS)}\n0 devices\n")
     assert requests
+
+
+def test_the_token_goes_to_the_centre_of_the_settings_and_to_no_other(tmp_path):
+    (tmp_path / "token").write_text("s3cret")
+    (tmp_path / "other").write_text("another")
+    config = tmp_path / "omniwatch.yaml"
+    with centre() as (url, at_home), centre() as (elsewhere, abroad):
+        config.write_text(f"fleet: {{query_url: '{url}', token_file: {tmp_path}/token}}\n")
+        for words in ((), (f"--prometheus.url={url}",), (f"--prometheus.url={elsewhere}",)):
+            assert run(f"--config.file={config}", *words)[0] == 0
+        assert {headers["Authorization"] for _, headers, _ in at_home} == {"Bearer s3cret"}
+        assert {headers.get("Authorization") for _, headers, _ in abroad} == {None}
+        abroad.clear()
+        run(f"--config.file={config}", f"--prometheus.url={elsewhere}", f"--token-file={tmp_path}/other")
+        assert {headers["Authorization"] for _, headers, _ in abroad} == {"Bearer another"}
 
 
 def test_what_a_user_can_mend_is_exit_2(fleet, tmp_path):

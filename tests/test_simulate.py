@@ -139,6 +139,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["--duration", "--start-time", "--fault-at", "--mend-at"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_time_without_end_is_refused(option, value):
+    code, printed, errors = run("--scenario", "stall", "--speed", "max", option, value)
+    assert (code, printed) == (2, "")
+    assert f"'{option}': {value} is not a number with an end." in errors
+
+
 @pytest.mark.parametrize("speed", ["1", "max"])
 def test_a_reader_that_goes_away_ends_it_quietly(speed):
     pipeline = f"{sys.executable} -m omniwatch simulate --scenario steady --speed {speed} | head -n 3"

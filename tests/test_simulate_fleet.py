@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from omniwatch import uplink
+from omniwatch.cli.simulate import command
 from omniwatch.fleet import inventory
 from omniwatch.simulation import fleet
 from omniwatch.simulation.fleet import Plan, exposition, members
@@ -203,3 +205,14 @@ def test_what_a_user_can_mend(options, said):
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "option", [("--outages", "nan"), ("--outage", "nan"), ("--outage", "inf"), ("--skewed", "nan")]
+)
+def test_a_share_or_a_time_is_a_number(option):
+    done = CliRunner().invoke(command, ["--fleet", "2", "--listen", "nowhere", *option])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.endswith(
+        f"Invalid value for '{option[0]}': {option[1]} is not a number with an end.\n"
+    )

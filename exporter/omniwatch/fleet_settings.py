@@ -10,14 +10,22 @@ from msgspec import Meta
 from omniwatch.receivers import Url
 from omniwatch.thresholds import Count, Hold, Positive, Seconds, Share
 
-Label = Annotated[str, Meta(min_length=1, max_length=128, pattern=r'^[^"\\\n]*$')]
-Address = Annotated[str, Meta(pattern=r"^https?://[^/\s]+$")]
+Label = Annotated[str, Meta(min_length=1, max_length=128, pattern=r'^[^"\\\n]*\Z')]
+Address = Annotated[str, Meta(pattern=r"^https?://[^/\s]+\Z")]
+WriteUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^(https?://[A-Za-z0-9._~:\[\]-]+([/?]([A-Za-z0-9._~:/?@!$&()*+;=-]|%[0-9A-Fa-f]{2})*)?)?\Z"
+    ),
+]
+"""An address that goes into a command line: without name and password, which everybody on the device could read there, and
+without what vmagent (a comma, a quote) or systemd (a space) would take for the beginning of another word."""
 
 
 class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The uplink of a device, and the rules of the centre (alerts/fleet.rules.yaml)."""
 
-    remote_write_url: Url = ""
+    remote_write_url: WriteUrl = ""
     """Where the centre takes Prometheus' remote write; empty, this device has no uplink."""
     query_url: Url = "http://127.0.0.1:8428"
     """The centre's Prometheus API, for those who look at the fleet from here."""
@@ -46,7 +54,7 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The certificates the centre's is held against; empty, the system's."""
     inventory_file: str = "/etc/omniwatch/fleet.yaml"
     """The devices there should be."""
-    evaluation_s: Seconds = 30
+    evaluation_s: Annotated[int, Meta(ge=1, le=120)] = 30
     """How often the centre evaluates its rules."""
     rule_delay_s: Hold = 30
     """The centre's rules look at the time so long ago, when what was measured then has arrived."""
@@ -78,3 +86,23 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline_ago_s: Seconds = 10_800
     """The release others are compared with; empty, the one that most devices had so long ago. To be named while a new
     one is rolled out over a longer time."""
+
+    def __post_init__(self) -> None:
+        """Refuse times by which the centre's rules could tell nothing."""
+        least = {
+            "silent_after_s": (4 * self.evaluation_s, "four evaluations"),
+            "silent_within_s": (max(3600, 2 * self.silent_after_s), "an hour and twice silent_after_s"),
+            "release_window_s": (
+                4 * max(self.interval_s, self.evaluation_s),
+                "four samples of a device and four evaluations",
+            ),
+            "baseline_ago_s": (
+                self.release_window_s + self.release_for_s,
+                "release_window_s and release_for_s: a release would be its own baseline before it is judged",
+            ),
+        }
+        for name, (shortest_s, why) in least.items():
+            if getattr(self, name) < shortest_s:
+                raise ValueError(
+                    f"{name}: expected a whole number >= {shortest_s}, {why}, got {getattr(self, name)}"
+                )

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 from msgspec import Meta, inspect
 
-from omniwatch.fleet_settings import Fleet
+from omniwatch.fleet_settings import Fleet, Label
 from omniwatch.receivers import Notify, Receivers
 from omniwatch.thresholds import (
     Device,
@@ -58,7 +58,7 @@ class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rtx_thr: Annotated[int, Meta(ge=1, le=1000)] = 3
     """So many frames lost in a row are asked for again."""
     drift_ms: Positive = 40
-    """Drift past which audio is forced back onto the picture."""
+    """Drift past which audio is forced back onto the picture, as texts have it. Who does it, client or server, has its own."""
 
 
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +127,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     exporter: str = "127.0.0.1:9842"
     alertmanager: str = "127.0.0.1:9093"
-    device: Annotated[str, Meta(min_length=1)] = "orin"
+    device: Label = "orin"
     """What this device is called in its alerts: one name a device, whatever runs on it."""
     model_server: str = "127.0.0.1:8000"
     """Where the model server has its own /metrics; empty, it is not scraped and never said to be down."""

@@ -81,4 +81,4 @@ def test_both_engines_tell_the_same(run):
 
 
 def account(run: Run, engine: str) -> list[status.Row]:
-    return status.rows(Centre(run.engines[engine].url).instant, [], time.time(), 900, 300)
+    return status.rows(Centre(run.engines[engine].url).instant, [], time.time(), 900, 300, LOAD.interval_s)

@@ -38,7 +38,9 @@ class Fleet:
         self.devices = inventory.parse(get(f"{self.simulated.url}/fleet.yaml").decode()).devices
         self.file = directory / "fleet.yaml"
         self.config = directory / "omniwatch.yaml"
-        self.config.write_text(f"fleet: {{silent_after_s: {SILENT_AFTER_S}, inventory_file: {self.file}}}\n")
+        self.config.write_text(
+            f"fleet: {{silent_after_s: {SILENT_AFTER_S}, evaluation_s: 1, inventory_file: {self.file}}}\n"
+        )
         self.list(self.devices)
 
     def list(self, devices: list[inventory.Device]) -> None:

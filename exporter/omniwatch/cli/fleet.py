@@ -114,6 +114,13 @@ def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None) ->
     "--prometheus.url", "url", metavar="URL", help="The centre's Prometheus API, instead of fleet.query_url."
 )
 @click.option(
+    "--token-file",
+    "token_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The bearer token of that API. fleet.token_file's goes to fleet.query_url alone.",
+)
+@click.option(
     "--inventory",
     "fleet_file",
     metavar="FLEET",
@@ -146,6 +153,7 @@ def status(
     ctx: click.Context,
     config_file: Path | None,
     url: str | None,
+    token_file: Path | None,
     fleet_file: Path | None,
     sites: tuple[str, ...],
     order: str,
@@ -177,12 +185,17 @@ def status(
         fleet = settings.load(config_file).fleet
         listed = Path(fleet.inventory_file)
         devices = inventory.load(fleet_file or listed).devices if fleet_file or listed.exists() else []
+        url = fleet.query_url if url is None else url
+        if token_file is None and fleet.token_file and url == fleet.query_url:
+            token_file = Path(fleet.token_file)
         centre = Centre(
-            url or fleet.query_url,
-            Path(fleet.token_file) if fleet.token_file else None,
+            url,
+            token_file,
             Path(fleet.ca_file) if fleet.ca_file else None,
         )
-        found = account.rows(centre.instant, devices, time.time(), window_s, fleet.silent_after_s)
+        found = account.rows(
+            centre.instant, devices, time.time(), window_s, fleet.silent_after_s, fleet.interval_s
+        )
     except (settings.SettingsError, inventory.InventoryError, QueryError) as error:
         raise UserError(str(error)) from error
     except OSError as error:

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from omniwatch.cli import UserError, os_error
+from omniwatch.cli import Number, UserError, os_error
 
 
 @click.command()
@@ -17,7 +17,7 @@ from omniwatch.cli import UserError, os_error
 )
 @click.option(
     "--device-memory-gb",
-    type=click.FloatRange(1),
+    type=Number(1),
     help="What the profile has to fit. [default: as measured, or what omniwatch.yaml says where that is less]",
 )
 @click.option(

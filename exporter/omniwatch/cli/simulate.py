@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import Number, UserError
 
 if TYPE_CHECKING:
     from omniwatch.events import Event
@@ -49,7 +49,7 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
 @click.option(
     "--duration",
     "duration_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="S",
     help="Seconds of events. Default: without end, but with --speed max the scenario's own length.",
 )
@@ -64,12 +64,12 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
     metavar="N",
     help="Rotate FILE past this size to FILE.1, FILE.2.",
 )
-@click.option("--fault-at", "fault_at_s", type=float, metavar="S", help="Begin the scenario's fault then.")
-@click.option("--mend-at", "mended_at_s", type=float, metavar="S", help="End the scenario's fault then.")
+@click.option("--fault-at", "fault_at_s", type=Number(0), metavar="S", help="Begin the scenario's fault then.")
+@click.option("--mend-at", "mended_at_s", type=Number(0), metavar="S", help="End the scenario's fault then.")
 @click.option(
     "--start-time",
     "start_t",
-    type=click.FloatRange(min=0),
+    type=Number(0),
     metavar="EPOCH_S",
     help="Time of the first event, default now.",
 )
@@ -89,7 +89,7 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
 )
 @click.option(
     "--outages",
-    type=click.FloatRange(0, 0.9),
+    type=Number(0, 0.9),
     default=0.02,
     show_default=True,
     metavar="SHARE",
@@ -98,7 +98,7 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
 @click.option(
     "--outage",
     "outage_s",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     default=300,
     show_default=True,
     metavar="S",
@@ -106,7 +106,7 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
 )
 @click.option(
     "--skewed",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.01,
     show_default=True,
     metavar="SHARE",

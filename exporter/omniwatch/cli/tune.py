@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError, config_option, os_error
+from omniwatch.cli import Number, UserError, config_option, os_error
 
 if TYPE_CHECKING:
     from omniwatch.host.cgroup import Group
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @config_option("omniwatch.yaml; its server.unit is watched.")
 @click.option("--unit", help="Another unit than the settings'.")
-@click.option(
-    "--seconds", type=click.FloatRange(1, 86400), default=60, show_default=True, help="How long to watch."
-)
+@click.option("--seconds", type=Number(1, 86400), default=60, show_default=True, help="How long to watch.")
 @click.option(
     "--cap",
     is_flag=False,

@@ -58,6 +58,7 @@ class Catalogue:
         self._text = document(self._inventory)
         self._read_t = now()
         self._error = ""
+        self._unread = False
 
     def text(self) -> str:
         """Return the document of the newest state that held."""
@@ -90,17 +91,23 @@ class Catalogue:
 
     def _look(self) -> None:
         stamp = _stamp(self._path)
-        if stamp == self._stamp:
+        if stamp == self._stamp and not self._unread:
             return
+        told = self._error if stamp == self._stamp else ""
         self._stamp = stamp
         try:
             self._inventory = load(self._path)
         except InventoryError as error:
             self._error = str(error)
-            log.warning(
-                "the fleet file does not hold; the last one stays", extra={"fields": {"error": self._error}}
-            )
+            # A file may become readable while nothing that its stamp tells changes.
+            self._unread = isinstance(error.__cause__, OSError)
+            if self._error != told:
+                log.warning(
+                    "the fleet file does not hold; the last one stays",
+                    extra={"fields": {"error": self._error}},
+                )
             return
+        self._unread = False
         self._text, self._read_t, self._error = document(self._inventory), self._now(), ""
         log.info("fleet file read", extra={"fields": {"devices": len(self._inventory.devices)}})
 

@@ -40,7 +40,7 @@ class Target(NamedTuple):
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One device. Its name is the label `device` of all its series, wherever they come from."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
     address: str
     """host, host:port, or an http(s) address when there is TLS in front or another path."""
     site: Label = ""

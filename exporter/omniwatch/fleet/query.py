@@ -92,7 +92,7 @@ class Centre:
                 raise QueryError(f"{self._url}: a {answer.data.result_type} where a vector was expected")
             series = msgspec.json.decode(answer.data.result, type=list[_Series])
             return [Sample(one.metric, float(one.value[1])) for one in series]
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             if isinstance(error, QueryError):
                 raise
             raise QueryError(f"{self._url}: this does not answer as Prometheus does") from error
@@ -104,7 +104,7 @@ class Centre:
                 body: bytes = answer.read(MAX_ANSWER)
             return body
         except urllib.error.HTTPError as error:
-            words = _words(error.read(2**16)) or error.reason
+            words = _words(error) or error.reason
             hint = {401: " (is the token right?)", 404: " (is this the address of the API?)"}
             raise QueryError(f"{self._url}: {error.code} {words}{hint.get(error.code, '')}") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -123,10 +123,14 @@ def _token(path: Path) -> str:
     return found.decode("ascii")
 
 
-def _words(body: bytes) -> str:
-    """Return what an error's body says, on one line."""
+def _words(answer: urllib.error.HTTPError) -> str:
+    """Return what an error's body says, on one line; "" where it does not arrive whole."""
+    try:
+        body = answer.read(2**16)
+    except (OSError, http.client.HTTPException, ValueError):
+        return ""
     try:
         text = msgspec.json.decode(body, type=_Answer).error
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         text = body.decode("utf-8", "replace")
     return " ".join(text.split())[:300]

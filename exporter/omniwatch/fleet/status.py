@@ -32,8 +32,11 @@ RESUMED = (
     " / (sum by (device) (increase(uplink:resumes_total[{window}])) > 0), 1)"
 )
 FIRING = (
-    'count by (device, alertname, severity) (uplink:alert_firing or ALERTS{alertstate="firing",device!=""})'
+    "count by (device, alertname, severity) ("
+    "uplink:alert_firing >= on (device) group_left () max by (device) (uplink:time_seconds) - {slack}"
+    ' or ALERTS{{alertstate="firing",device!=""}})'
 )
+"""Of the time of the device's newest sample: Prometheus' agent does not say that a series is over."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,16 +58,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     tickets: list[str] = []
 
 
-def rows(ask: Ask, devices: Sequence[Device], now: float, window_s: int, silent_after_s: float) -> list[Row]:
+def rows(
+    ask: Ask, devices: Sequence[Device], now: float, window_s: int, silent_after_s: float, interval_s: int
+) -> list[Row]:
     """Ask the centre and return every device that it heard or that should be there.
 
-    Drift is the worst of the last `window_s` seconds, resumes are counted over them.
+    Drift is the worst of the last `window_s` seconds, resumes are counted over them. A device sends a sample of each series
+    in `interval_s`.
     """
     heard = _newest([*ask(HEARD), *([] if ask(CARRIED_ON) else ask(HEARD_IN_A_DAY))])
     alive = _by_device(ask(HEARD_LATELY.format(silent=round(silent_after_s))))
     window = f"{window_s}s"
     drift, rtt, resumed = (_by_device(ask(query.format(window=window))) for query in (DRIFT, RTT, RESUMED))
-    firing = _firing(ask(FIRING))
+    firing = _firing(ask(FIRING.format(slack=2 * interval_s)))
     listed = {device.name: device for device in devices}
     found = []
     for name in dict.fromkeys([*listed, *sorted(heard)]):
@@ -107,13 +113,17 @@ def _newest(samples: Iterable[Sample]) -> dict[str, Sample]:
     found: dict[str, Sample] = {}
     for sample in samples:
         name = sample.labels.get("device", "")
-        if name and (name not in found or found[name].value <= sample.value):
+        if name and math.isfinite(sample.value) and (name not in found or found[name].value <= sample.value):
             found[name] = sample
     return found
 
 
 def _by_device(samples: Iterable[Sample]) -> dict[str, float]:
-    return {sample.labels["device"]: sample.value for sample in samples if math.isfinite(sample.value)}
+    return {
+        sample.labels["device"]: sample.value
+        for sample in samples
+        if "device" in sample.labels and math.isfinite(sample.value)
+    }
 
 
 def _firing(samples: Iterable[Sample]) -> dict[tuple[str, str], set[str]]:
