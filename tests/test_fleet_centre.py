@@ -100,7 +100,8 @@ FAILED = (
     'alertmanager_notification_requests_failed_total{device="d",job="alertmanager",integration="webhook"}'
 )
 WAITING = 'omniwatch_notify_waiting{device="d",job="notify",robot="feishu"}'
-FIRING = 'ALERTS{device="d",alertname="CodecDrift",alertstate="firing",severity="page"}'
+SLACK = FAILED.replace("webhook", "slack")
+FIRING = 'uplink:alert_firing{device="d",alertname="CodecDrift",severity="page"}'
 
 
 @pytest.mark.parametrize(
@@ -117,10 +118,11 @@ FIRING = 'ALERTS{device="d",alertname="CodecDrift",alertstate="firing",severity=
             {"4m": True, "9m30s": True, "11m": False},
         ),
         (OPEN | {FAILED: "0+1x60 60x140"}, {"4m": True, "7m": False}),
+        (OPEN | {FAILED: STANDS, SLACK: GROWS}, {"4m": False}),
     ],
     ids=[
         *("fails", "arrives", "fails once", "the centre refuses", "the bridge waits", "no alertmanager"),
-        *("until the page is over", "no page"),
+        *("until the page is over", "no page", "a ticket's channel fails"),
     ],
 )
 def test_the_centre_pages_for_a_device_whose_own_pager_is_not_reached(tmp_path, series, at):
