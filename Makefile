@@ -14,7 +14,7 @@ demo: $(READY)  ## the main job on loopback: simulated server, sidecar, Promethe
 
 test: lint  ## everything but the slow suites, in under ten minutes
 	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics systemd-journal-remote systemd-container g++
-	$(BIN)/pytest --numprocesses=3 --dist=loadfile
+	$(BIN)/pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-omni: $(READY)  ## the tap on a real vLLM-Omni (installs one: 4 GB, minutes)
 	@deploy/setup.sh prometheus prometheus-alertmanager

@@ -64,7 +64,9 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
     metavar="N",
     help="Rotate FILE past this size to FILE.1, FILE.2.",
 )
-@click.option("--fault-at", "fault_at_s", type=Number(0), metavar="S", help="Begin the scenario's fault then.")
+@click.option(
+    "--fault-at", "fault_at_s", type=Number(0), metavar="S", help="Begin the scenario's fault then."
+)
 @click.option("--mend-at", "mended_at_s", type=Number(0), metavar="S", help="End the scenario's fault then.")
 @click.option(
     "--start-time",
