@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import os
 import re
@@ -160,8 +161,12 @@ def _sources(root: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in found)
 
 
+@functools.lru_cache(maxsize=4)
 def _environment(root: Path) -> jinja2.Environment:
-    """Make the bundle's Jinja2, whose delimiters leave Prometheus' and Alertmanager's own {{ }} untouched."""
+    """Make the bundle's Jinja2, whose delimiters leave Prometheus' and Alertmanager's own {{ }} untouched.
+
+    It is kept, for compiling the templates is most of a rendering; one that has changed is compiled anew.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(root),
         variable_start_string="[[",
