@@ -180,7 +180,7 @@ def test_a_device_that_tells_people_itself_is_not_paged_for_by_the_centre(bundle
             if one["record"] == "uplink:alert_firing"
         ]
 
-    assert labels(bundle) == [{}, {"paged": "device"}], "the first where its pager is not reached"
+    assert labels(bundle) == [{"paged": "device"}, {}], "the second where its pager is not reached"
     assert labels(rendered(tmp_path, OTHER)) == [{}]
     pages = [rule for rule in rules(bundle / "deploy/fleet/centre-pages.rules.yaml") if "alert" in rule]
     assert pages

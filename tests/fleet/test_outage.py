@@ -73,9 +73,6 @@ def mend(case: Case) -> None:
         case.link.process.send_signal(signal.SIGCONT)
 
 
-pytestmark = pytest.mark.xdist_group("outage")
-
-
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory):
     with ExitStack() as ending:

@@ -64,9 +64,6 @@ class Fleet:
         return self.engines[engine].url
 
 
-pytestmark = pytest.mark.xdist_group("status")
-
-
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with ExitStack() as ending:
