@@ -112,6 +112,47 @@ def test_a_listener_who_waits_is_missed_although_the_clock_was_set_back(bench: B
     assert waiting["rtt_ms"] == pytest.approx(7000)
 
 
+def test_a_listener_with_a_camera_who_waits_is_missed_too(bench: Bench) -> None:
+    bench.say(ev.TurnStart(t=bench.t(), stream="a", turn=1))
+    for n in range(60):
+        bench.ahead = AHEAD_S if n < 20 else 0.0
+        bench.say(ev.Video(t=bench.t(), stream="a", pts_ms=100.0 * n))
+        bench.sidecar.step()
+        bench.steady += 0.1
+    (waiting,) = bench.sidecar.streams()
+    assert waiting["silent_s"] == pytest.approx(6, abs=0.2)
+    bench.say(ev.Audio(t=bench.t(), stream="a", turn=1))
+    (waiting,) = bench.sidecar.streams()
+    assert waiting["rtt_ms"] == pytest.approx(6000, abs=200)
+
+
+@pytest.mark.parametrize("first", ["a picture", "a realignment"])
+def test_what_is_said_of_a_speaker_before_the_speech_after_the_step_is_no_drift(
+    bench: Bench, first: str
+) -> None:
+    bench.say(ev.TurnStart(t=bench.t(), stream="a", turn=1))
+    for _ in range(20):
+        bench.steady += 0.08
+        bench.say(ev.Audio(t=bench.t(), stream="a", turn=1))
+        bench.sidecar.step()
+    bench.ahead = 0.0
+    bench.steady += 0.05
+    picture = ev.Video(t=bench.t(), stream="a", pts_ms=2000.0)
+    realignment = ev.Realign(t=bench.t(), stream="a", shift_ms=50.0)
+    bench.say(picture if first == "a picture" else realignment)
+    bench.sidecar.step()
+    bench.steady += 1.5
+    (stalled,) = bench.sidecar.streams()
+    assert stalled["drift_ms"] == pytest.approx(0, abs=60)
+    for _ in range(20):
+        bench.steady += 0.08
+        bench.say(ev.Audio(t=bench.t(), stream="a", turn=1))
+        bench.sidecar.step()
+    (speaking,) = bench.sidecar.streams()
+    assert abs(speaking["drift_ms"]) < 200
+    assert abs(speaking["drift_worst_ms"]) < 200
+
+
 def test_a_turn_that_goes_on_is_measured_as_if_no_step_had_been(bench: Bench) -> None:
     bench.say(ev.TurnStart(t=bench.t(), stream="a", turn=1))
     bench.say(ev.Video(t=bench.t(), stream="a", pts_ms=0.0))

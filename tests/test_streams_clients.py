@@ -78,6 +78,18 @@ def test_who_asks_for_what_is_not_there_is_counted_and_is_no_listener():
     assert live.streams == [], "gone stale before it came back; the first it is told opens it again"
 
 
+def test_a_server_that_uses_a_number_again_begins_another_turn():
+    live, t = StreamTable(Settings()), 0.0
+    for n in range(24):
+        for _ in range(13):
+            t += 0.08
+            feed(live, audio(t, n % 4))
+        feed(live, ev.TurnEnd(t=T0 + t, stream="a", turn=n % 4, reason="stop"))
+        t += 1.5
+        live.advance(T0 + t)
+    assert live.totals.turns["completed"] == 24
+
+
 @pytest.mark.parametrize("at_once", [2, 3, TURNS_KEPT])
 def test_of_turns_that_are_spoken_at_once_only_the_last_is_heard_and_each_began_once(at_once):
     live = StreamTable(Settings())

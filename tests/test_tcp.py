@@ -128,6 +128,12 @@ def test_without_a_netlink_socket_connections_are_absent_and_it_says_why() -> No
         assert table.rtt_ms([peer]).keys() == {peer}
         assert (table.up, table.error) == (True, None)
         assert scraped(table, "tcp") == {"omniwatch_tcp_up": 1, "omniwatch_host_reader_up tcp": 1}
+        refusals.append(OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS)))
+        assert table.rtt_ms([peer]) == {}
+        assert table.rtt_ms([]) == {}
+        assert scraped(table, "tcp") == {"omniwatch_tcp_up": 0, "omniwatch_host_reader_up tcp": 1}, (
+            "nothing to ask"
+        )
 
 
 def test_a_process_out_of_files_does_not_raise() -> None:

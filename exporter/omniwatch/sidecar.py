@@ -164,7 +164,7 @@ class Sidecar(Collector):
             self._now(),
             self.table,
             self.intakes,
-            self._path_rtt(peers) if self._path_rtt and peers else {},
+            self._path_rtt(peers) if self._path_rtt else {},
             self._reload_ok,
             self._reload_t,
             self._checkpoint_errors,

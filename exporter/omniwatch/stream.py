@@ -85,7 +85,8 @@ class Stream:
         self.trend = Trend()
 
     def _sample_stands(self, now: float) -> bool:
-        return self.stated or not self.speaking or now < self.player.start_t or self.picture_is_fresh(now)
+        waits = self.player.start_t < 0 or now < self.player.start_t
+        return self.stated or not self.speaking or waits or self.picture_is_fresh(now)
 
     def picture_is_fresh(self, t: float) -> bool:
         """Whether video frames are coming, so that they sample the drift."""

@@ -111,7 +111,7 @@ class StreamTable:
         if event.t <= stream.last_t - CLOCK_STEP_S:
             # What was sent before the step cannot be placed on the new clock: the turn goes on with a new player.
             stream.player, stream.picture, stream.trend = Player(end_t=event.t), Picture(), Trend()
-            stream.asked = False
+            stream.asked_t -= stream.last_t - event.t
             return stream
         if stream.closing and not isinstance(event, events.StreamStart):
             return stream
@@ -231,13 +231,14 @@ class StreamTable:
 
     def _begin_speech(self, stream: Stream, event: events.Audio) -> None:
         turn = stream.asked_turn if event.turn is None and stream.asked else event.turn
-        self.totals.turns["interrupted"] += stream.turn_open
+        cut_off = stream.turn_open
+        self.totals.turns["interrupted"] += cut_off
         if stream.speaking:
             self._playback_over(stream)
         if stream.asked and turn == stream.asked_turn:
             stream.asked = False
             self._observe_rtt(stream, (event.t - stream.asked_t) * 1000, "server")
-        stream.turn, stream.begun = turn, [turn, *stream.begun[: TURNS_KEPT - 1]]
+        stream.turn, stream.begun = turn, [turn, *stream.begun[: TURNS_KEPT - 1 if cut_off else 1]]
         stream.speaking = stream.turn_open = True
         stream.player, stream.worst_ms = Player(), 0.0
         if not stream.stated:

@@ -203,7 +203,7 @@ class TcpTable:
     """The round-trip times of connections, one question per address family and call.
 
     `up` is None before the first question, then whether the last one was answered; if not, `error` says why in one
-    line, and every connection is absent. A connection that is gone keeps its last smoothed estimate for as long as it
+    line, until there is nothing to ask, and every connection is absent. A connection that is gone keeps its last smoothed estimate for as long as it
     is asked for: a chat client's answer stands after its request is over.
     """
 
@@ -220,6 +220,7 @@ class TcpTable:
         """
         wanted = {peer: where for peer in peers if (where := endpoint(peer)) is not None}
         if not wanted:
+            self.error = None
             return {}
         asked = set(wanted.values())
         found: dict[Endpoint, float] = {}
