@@ -20,7 +20,7 @@ from omniwatch.resume.sending import Sending
 from omniwatch.resume.store import Store, Stream
 from omniwatch.resume.turn import Turn
 from omniwatch.resume.upstream import Upstream
-from omniwatch.settings import Settings, load
+from omniwatch.settings import Settings, SettingsError, load
 from omniwatch.tap import FLUSH_S
 from omniwatch.tap.wire import App, Message, Receive, Scope, Send
 from omniwatch.tap.writer import EventWriter
@@ -210,12 +210,17 @@ class Resume:
 
 
 def _configured(environ: Mapping[str, str]) -> Settings:
-    """Read the settings that the environment names. A file that is not there keeps no model server from starting."""
+    """Read the settings that the environment names. A file that is not there, or does not hold, keeps no model server from
+    starting: the defaults hold.
+    """
     config = environ.get("OMNIWATCH_CONFIG")
-    if config and not os.access(config, os.R_OK):
-        log.warning("no settings can be read there, the defaults hold", extra={"fields": {"path": config}})
-        config = None
-    return load(Path(config) if config else None)
+    if not config:
+        return load(None)
+    try:
+        return load(Path(config))
+    except SettingsError as error:
+        log.error("no settings to be had, the defaults hold", extra={"fields": {"error": str(error)}})
+        return load(None)
 
 
 def _is_event_stream(message: Message) -> bool:
