@@ -13,6 +13,7 @@ from omniwatch.cli.uninstall import command as uninstall_command
 from trees import grow
 
 CONFIG = "etc/omniwatch/omniwatch.yaml"
+LEFT = "etc/omniwatch/left.json"
 UNIT = "etc/systemd/system/omniwatch.service"
 SERVER_UNIT = "etc/systemd/system/qwen3-omni.service"
 MANIFEST = "opt/omniwatch/manifest.json"

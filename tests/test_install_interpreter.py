@@ -68,6 +68,21 @@ def test_a_link_to_what_the_unit_does_not_see_is_refused(root: Path, monkeypatch
     assert str(find(root)) == SYSTEMS
 
 
+def test_a_folder_that_is_a_link_leads_where_it_leads_within_the_tree(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(root, monkeypatch, "/home/me/py")
+    (root / SYSTEMS[1:]).unlink()
+    monkeypatch.setattr(sys, "base_prefix", "/opt/py")
+    grow(root, "opt/own: mine")
+    (root / "opt/py").symlink_to("/home/me/py")
+    refused(root, f"/opt/py/bin/{NAME}: the unit of the sidecar sees nothing below /home")
+    (root / "opt/py").unlink()
+    (root / "home/me/py").rename(root / "opt/other")
+    (root / "opt/py").symlink_to("../opt/other")
+    assert str(find(root)) == f"/opt/py/bin/{NAME}"
+
+
 @pytest.mark.parametrize(
     ("closed", "says"),
     [("opt/python", "only some users may enter /opt/python"), (f"opt/python/bin/{NAME}", "may run it")],

@@ -127,8 +127,11 @@ def test_a_robot_hears_only_the_severities_it_asks_for(tmp_path):
     (tmp_path / "url").write_text(stand_in.url)
     robot = Robot(kind="wecom", url_file=str(tmp_path / "url"), severities=["page"])
     bridge = Bridge(Notify(listen_address="127.0.0.1:0", robots=[robot]))
-    bridge.answer("/ticket", webhook("Ticket"))
-    bridge.answer("/page", webhook("Page"))
+    refused = bridge.answer("/ticket", webhook("Ticket"))
+    assert refused[::2] == (404, b"no robot takes a ticket\n"), (
+        "Alertmanager counts and logs what nobody takes"
+    )
+    assert bridge.answer("/page", webhook("Page"))[0] == 200
     wait_until(lambda: stand_in.taken)
     threading.Thread(target=bridge.serve, daemon=True).start()
     bridge.stop()

@@ -108,6 +108,16 @@ def test_one_blind_source_of_several_silences_nothing_of_the_others(tmp_path):
             assert rule["equal"] == ["device", "source"]
 
 
+def test_at_the_centre_which_knows_no_sources_a_blind_one_silences_nothing_of_others(bundle):
+    centre = yaml.safe_load((bundle / "deploy/fleet/centre-alertmanager.yml").read_text())
+    own = config(bundle)["inhibit_rules"]
+    blind = [
+        rule for rule in own if "SidecarBlind" in rule["source_matchers"][0] and rule["equal"] == ["device"]
+    ]
+    assert len(blind) == 1
+    assert blind[0] not in centre["inhibit_rules"]
+
+
 def test_a_ticket_silences_no_page_and_nothing_silences_itself_or_its_silencer(bundle):
     severities = {name: labels["severity"] for name, labels in alerts(bundle).items()}
     for source, targets in SILENCES.items():
@@ -169,14 +179,14 @@ ROBOT = "{kind: feishu, url_file: /robot, severities: [ticket]}"
         ("{}", ["page", "ticket"]),
         ("receivers: {page: {slack_channel: '#speech'}}", ["page", "ticket"]),
         (SLACK, []),
-        ("receivers: {ticket: {email_to: a@example.org}}", []),
+        ("receivers: {ticket: {email_to: a@example.org}}", ["page"]),
         ("receivers: {page_webhook_url: 'https://pager.example/hook'}", []),
-        (f"notify: {{robots: [{ROBOT}]}}", ["ticket"]),
+        (f"notify: {{robots: [{ROBOT}]}}", ["page", "ticket"]),
         (f"{SLACK}\nnotify: {{robots: [{ROBOT}]}}", ["ticket"]),
         (f"{SLACK}\nnotify: {{robots: [{{kind: wecom, url_file: /robot}}]}}", ["page", "ticket"]),
     ],
 )
-def test_nothing_goes_to_a_bridge_that_has_nobody_to_tell_while_people_are_reached_otherwise(
+def test_the_bridge_gets_what_it_has_a_robot_for_and_pages_that_nobody_else_is_told(
     tmp_path, settings, bridge
 ):
     """What Alertmanager cannot deliver there would make the centre of a fleet page for a second time."""

@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from installing import CONFIG, MANIFEST, SERVER_UNIT, UNIT, device, install, packaged, snapshot, uninstall
+from installing import (
+    CONFIG,
+    LEFT,
+    MANIFEST,
+    SERVER_UNIT,
+    UNIT,
+    device,
+    install,
+    packaged,
+    snapshot,
+    uninstall,
+)
 from omniwatch.bundle import data
 from omniwatch.tune import dropin
 from omniwatch.tune.model import Limit
@@ -70,6 +81,25 @@ def test_a_unit_that_was_changed_stays_until_it_is_purged(root: Path) -> None:
     assert snapshot(root) == before
 
 
+def test_a_unit_that_a_removal_has_kept_goes_with_a_purge_after_it(root: Path) -> None:
+    before = snapshot(root)
+    install(root, "--profile", "orin")
+    (root / SERVER_UNIT).write_text("[Service]\n")
+    uninstall(root)
+    done = uninstall(root, "--purge")
+    assert f"removed {root / SERVER_UNIT}, changed since it was installed\n" in done.output
+    assert snapshot(root) == before
+
+
+def test_a_purge_leaves_alone_what_lies_where_nothing_was_installed(root: Path) -> None:
+    grow(root, "etc/omniwatch/fleet.yaml: the centre's own")
+    grow(root, "var/lib/qwen3-omni/mine: a model")
+    before = snapshot(root)
+    done = uninstall(root, "--purge")
+    assert (done.exit_code, snapshot(root)) == (2, before)
+    assert "omniwatch install has put nothing here" in done.stderr
+
+
 def test_a_folder_in_a_files_place_stays_and_a_link_that_systemd_wrote_goes(root: Path) -> None:
     install(root, "--profile", "orin")
     (root / SERVER_UNIT).unlink()
@@ -105,6 +135,7 @@ def test_without_purge_only_config_and_state_stay(root: Path) -> None:
     assert left == {
         "etc/omniwatch",
         CONFIG,
+        LEFT,
         "var",
         "var/lib",
         "var/lib/omniwatch",

@@ -44,7 +44,7 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     page_webhook_url: Url | None = None
     """Unless said, `omniwatch notify` on this device, where `notify.listen_address` has it; but none where no robot takes
-    pages and people are reached in another way. Empty, no webhook."""
+    pages and another channel does. Empty, no webhook."""
     ticket_webhook_url: Url | None = None
     watchdog_webhook_url: Url = ""
     """A dead man's switch elsewhere: it raises the alarm when this device's Watchdog no longer calls."""
@@ -55,7 +55,8 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def beside(self, notify: Notify) -> Receivers:
         """Return them with every webhook said: what is not is the bridge's, or none where the bridge has nobody to tell.
 
-        With nobody to tell at all it is the bridge's, too: what fails there is seen, by the centre of a fleet for one.
+        Pages that nobody else is told go to the bridge all the same, and so do tickets where nobody is told anything: what
+        fails there is seen, by the centre of a fleet for one.
         """
         host, port = host_and_port(notify.listen_address)
         # Where the bridge listens everywhere, it is reached here.
@@ -69,9 +70,8 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             or self.page_webhook_url
             or self.ticket_webhook_url
         )
-        page, ticket = (
-            f"{bridge}/{severity}" if nobody or severity in taken else "" for severity in ("page", "ticket")
-        )
+        page = f"{bridge}/page" if "page" in taken or not self.page.is_used else ""
+        ticket = f"{bridge}/ticket" if "ticket" in taken or nobody else ""
         return msgspec.structs.replace(
             self,
             page_webhook_url=page if self.page_webhook_url is None else self.page_webhook_url,

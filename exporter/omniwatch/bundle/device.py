@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from omniwatch import __version__
+from omniwatch import __version__, whole
 from omniwatch.bundle.payload import HOME, InstallError, Item
 
 MANIFEST = HOME / "manifest.json"
@@ -41,9 +41,9 @@ def is_packaged(root: Path) -> bool:
     return (root / "var/lib/dpkg/info/omniwatch.list").exists()
 
 
-def manifest(root: Path, *, force: bool = False) -> Manifest | None:
+def manifest(root: Path, which: PurePosixPath = MANIFEST, *, force: bool = False) -> Manifest | None:
     """What was installed; None when nothing was, with `force` also where its list is damaged. Raises InstallError."""
-    path = at(root, MANIFEST)
+    path = at(root, which)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
@@ -144,8 +144,18 @@ def _manifest_item(
         sorted({*before.configs, *(path for path, item in now.items() if item.kind == "config")}),
         sorted({*before.directories, *map(str, made)}),
     )
-    text = json.dumps(msgspec.to_builtins(kept), indent=1, sort_keys=True)
-    return Item(MANIFEST, text.encode() + b"\n")
+    return Item(MANIFEST, _written(kept))
+
+
+def _written(kept: Manifest) -> bytes:
+    return json.dumps(msgspec.to_builtins(kept), indent=1, sort_keys=True).encode() + b"\n"
+
+
+def leave_word(root: Path, where: PurePosixPath, left: Manifest) -> None:
+    """Write down what a removal has left. Raises OSError."""
+    path = at(root, where)
+    path.parent.mkdir(exist_ok=True)
+    whole.replace(path, _written(left), mode=0o644, forced=True)
 
 
 def remove(root: Path, paths: Iterable[PurePosixPath], directories: Iterable[PurePosixPath]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import sys
 from pathlib import Path, PurePosixPath
@@ -34,17 +33,16 @@ def find(root: Path) -> PurePosixPath:
 
 def fault(root: Path, path: PurePosixPath) -> str | None:
     """Say why the account omniwatch could not run this interpreter of the tree in its unit; None where it could."""
-    real = _followed(root, path)
+    real, folders = _followed(root, path)
     try:
         found = at(root, real).stat()
     except OSError:
         return "no such interpreter"
-    for place in (path, real):
-        for parent in place.parents:
-            if str(parent) in HIDDEN:
-                return f"the unit of the sidecar sees nothing below {parent}"
-            if not _lets_through(root, parent):
-                return f"only some users may enter {parent}, the account omniwatch not"
+    for folder in folders:
+        if str(folder) in HIDDEN:
+            return f"the unit of the sidecar sees nothing below {folder}"
+        if not at(root, folder).stat().st_mode & stat.S_IXOTH:
+            return f"only some users may enter {folder}, the account omniwatch not"
     if not found.st_mode & stat.S_IXOTH:
         return "only some users may run it, the account omniwatch not"
     its, ours = _made_for(at(root, real)), _made_for(Path(sys.executable))
@@ -53,17 +51,25 @@ def fault(root: Path, path: PurePosixPath) -> str | None:
     return None
 
 
-def _followed(root: Path, path: PurePosixPath) -> PurePosixPath:
-    """Where a link leads within the tree; a link that leads round and round stays one."""
-    for _ in range(40):
-        if not at(root, path).is_symlink():
-            break
-        path = PurePosixPath(os.path.normpath(path.parent / at(root, path).readlink()))
-    return path
-
-
-def _lets_through(root: Path, folder: PurePosixPath) -> bool:
-    return folder == PurePosixPath("/") or bool(at(root, folder).stat().st_mode & stat.S_IXOTH)
+def _followed(root: Path, path: PurePosixPath) -> tuple[PurePosixPath, list[PurePosixPath]]:
+    """Where a path leads within the tree, and the folders below its root that are entered on the way. Of links that lead
+    round and round one is left.
+    """
+    here, folders, links = PurePosixPath("/"), [], 0
+    left = list(path.parts[1:])
+    while left:
+        step = here / left.pop(0)
+        if at(root, step).is_symlink() and links < 40:
+            links += 1
+            target = at(root, step).readlink()
+            here = PurePosixPath("/") if target.is_absolute() else here
+            left = [*target.parts[target.is_absolute() :], *left]
+        elif step.name == "..":
+            here = here.parent
+        else:
+            here = step
+            folders.append(step)
+    return here, [folder for folder in folders if folder != here]
 
 
 def _made_for(path: Path) -> bytes | None:

@@ -23,12 +23,14 @@ STATE = (
 bridge has not delivered."""
 SPOOL = PurePosixPath("/run/omniwatch")
 CONFIG_DIRECTORY = PurePosixPath("/etc/omniwatch")
+LEFT = CONFIG_DIRECTORY / "left.json"
+"""What a removal without a purge left behind, as a manifest."""
 
 
 class Removal(NamedTuple):
     """What to stop, to remove (trees whole), and which directories to remove where that leaves them empty. `tuned` are the
     drop-ins to take back as `omniwatch tune --revert` does, `changed` the files that somebody else has written since: they
-    are among `kept` or, with a purge, among `paths`.
+    are among `kept` or, with a purge, among `paths`. `left` is the word of what is kept, for a purge that comes later.
     """
 
     units: list[str]
@@ -38,6 +40,7 @@ class Removal(NamedTuple):
     kept: list[PurePosixPath]
     changed: list[PurePosixPath]
     account: bool
+    left: Manifest | None
 
 
 def removal(root: Path, *, purge: bool) -> Removal:
@@ -47,8 +50,9 @@ def removal(root: Path, *, purge: bool) -> Removal:
     removal, which left configuration and state behind.
     """
     packaged = is_packaged(root)
-    known = manifest(root)
-    if known is None and (packaged or (purge and _was_here(root))):
+    installed = manifest(root)
+    known = installed or (manifest(root, LEFT) if purge else None)
+    if known is None and packaged:
         known = Manifest(__version__, {})
     tuned = dropin.own_files(root)
     if known is None:
@@ -67,20 +71,19 @@ def removal(root: Path, *, purge: bool) -> Removal:
     own = [PurePosixPath(path) for path in known.configs]
     state = STATE[1:] if packaged else STATE
     kept = [path for path in (*changed, *own, *state) if os.path.lexists(at(root, path))]
+    left = None
+    if installed and not purge and kept:
+        left = Manifest(
+            installed.version, {str(p): installed.files[str(p)] for p in (*changed, *own)}, installed.configs
+        )
     if purge:
         # The user's own files beside ours in /etc/omniwatch (certificates, passwords) are configuration of it as well.
-        paths += [*(own if packaged else [CONFIG_DIRECTORY]), *state]
+        paths += [*((*own, LEFT) if packaged else [CONFIG_DIRECTORY]), *state]
         kept = []
     directories = [PurePosixPath(path) for path in known.directories]
     there = [path for path in paths if os.path.lexists(at(root, path))]
     account = not packaged and (purge or not kept)
-    return Removal(units, tuned, there, directories, kept, changed, account)
-
-
-def _was_here(root: Path) -> bool:
-    """Whether a removal left something of Omniwatch's own behind."""
-    own = (CONFIG_DIRECTORY, SPOOL, *(path for path in STATE if "omniwatch" in path.name))
-    return any(os.path.lexists(at(root, path)) for path in own)
+    return Removal(units, tuned, there, directories, kept, changed, account, left)
 
 
 def _is_changed(path: Path, written: str) -> bool:

@@ -59,8 +59,8 @@ def command(
     """Gather configuration, versions, events, journals, the readers' and servers' metrics, alerts, disk and clock in a tar.gz.
 
     Its first file, SUMMARY.md, says what is wrong at a glance and what could not be had. Passwords, tokens, webhook
-    addresses, hashes, what users said and clients' ids and addresses are left out, wherever they stand. Nothing is sent
-    anywhere.
+    addresses, hashes, what users said and clients' ids are left out, wherever they stand; clients' addresses where a port
+    follows, as in the server's log. Nothing is sent anywhere.
 
     Run it as root or as a member of systemd-journal and omniwatch: what may not be read is said in the summary. The exit
     code is 0 when the bundle is written, whatever it tells, and 2 when it cannot be.

@@ -27,8 +27,9 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
     unit, and bring back what was there before.
 
     What stays without --purge is /etc/omniwatch, what the units keep in /var/lib (what the bridge has not delivered, what
-    waits for the centre), the account that owns it, and a unit that somebody has changed since it was installed: installing
-    again goes on where it stopped. --purge also takes what an earlier removal left.
+    waits for the centre) and the account that owns it: installing again goes on where it stopped. A unit that somebody has
+    changed since it was installed stays, too; installing again replaces that one only with --force. --purge also takes what
+    an earlier removal left.
 
     \b
     Example:
@@ -37,7 +38,7 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
     """
     from omniwatch.bundle import device, services
     from omniwatch.bundle.payload import InstallError
-    from omniwatch.bundle.removal import removal
+    from omniwatch.bundle.removal import LEFT, removal
     from omniwatch.settings import Server
     from omniwatch.tune import change, dropin
 
@@ -57,6 +58,8 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
             # The reload comes once, when all is gone.
             change.revert(Server(unit=dropin.unit_of(target), container_id_file=""), root, lambda: None)
         device.remove(root, plan.paths, plan.directories)
+        if plan.left:
+            device.leave_word(root, LEFT, plan.left)
         faults += services.forget(root, plan.units, account=plan.account)
     except (InstallError, dropin.DropinError) as error:
         raise UserError(str(error)) from error

@@ -28,7 +28,7 @@ def write(evidence: Evidence, device: str, t: float) -> str:
     wrong = [_line(line) for line in (*found, *_safely(_errors, evidence.files))]
     parts = [
         f"# {device}, {when:%Y-%m-%d %H:%M:%S} UTC",
-        f"Gathered by omniwatch {__version__}. Secrets, what users said and clients' ids and addresses are left out.",
+        f"Gathered by omniwatch {__version__}. Secrets, what users said, clients' ids and, where a port follows, their addresses are left out.",
         "## What is wrong",
         "\n".join(f"- {line}" for line in wrong) or "Nothing that shows in what could be gathered.",
         "## What could not be had",

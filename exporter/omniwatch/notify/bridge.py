@@ -75,19 +75,20 @@ class Bridge:
         severity = path.lstrip("/")
         if severity not in ("page", "ticket"):
             return 404, text, b"POST /page, POST /ticket\n"
+        takers = [courier for courier in self.couriers if severity in courier.robot.severities]
+        if not takers:
+            # An answer that all is well would have nobody told, and nobody know.
+            self.metrics.groups.labels("404").inc()
+            return 404, text, f"no robot takes a {severity}\n".encode()
         try:
             group = messages.decode(body)
-            self._hand_out(group, severity)
+            for courier in takers:
+                courier.put(messages.compose(group, severity, courier.robot.language, self._zone))
         except (ValueError, KeyError) as error:
             self.metrics.groups.labels("400").inc()
             return 400, text, f"{error}\n".encode()
         self.metrics.groups.labels("200").inc()
         return 200, text, b"OK\n"
-
-    def _hand_out(self, group: messages.Group, severity: str) -> None:
-        for courier in self.couriers:
-            if severity in courier.robot.severities:
-                courier.put(messages.compose(group, severity, courier.robot.language, self._zone))
 
 
 class _Server6(http.server.ThreadingHTTPServer):
