@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from omniwatch.bundle import data, render
 from omniwatch.settings import Alerts, Settings
@@ -90,3 +91,28 @@ def changed_settings(group: str, **values: Any) -> Settings:
     return msgspec.structs.replace(
         defaults, **{group: msgspec.structs.replace(getattr(defaults, group), **values)}
     )
+
+
+def judged(
+    directory: Path, rules: list[str], every_s: int, series: dict[str, str], **asked: Any
+) -> tuple[int, str]:
+    """Run one unit test over these rules of a bundle, and return promtool's exit code and words."""
+    test = {
+        "interval": f"{every_s}s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        **asked,
+    }
+    content = {
+        "rule_files": rules,
+        "evaluation_interval": f"{every_s}s",
+        "group_eval_order": ["omni_fleet_memory", "omni_fleet", "omni_device_pages"],
+        "tests": [test],
+    }
+    (directory / "here.test.yaml").write_text(yaml.safe_dump(content))
+    done = promtool("test", "rules", "here.test.yaml", cwd=directory)
+    return done.returncode, done.stdout + done.stderr
+
+
+def sample(expression: str, at: str, *found: tuple[str, float]) -> dict[str, Any]:
+    samples = [{"labels": labels, "value": value} for labels, value in found]
+    return {"expr": expression, "eval_time": at, "exp_samples": samples}

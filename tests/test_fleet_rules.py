@@ -20,7 +20,6 @@ OTHER = msgspec.structs.replace(
     FINE,
     fleet=Fleet(
         remote_write_url="https://centre.example/api/v1/write",
-        alertmanagers=["https://one.example:9093", "http://two.example:9093"],
         site='a "site"'.replace('"', "'"),
         interval_s=30,
         flush_s=60,
@@ -73,7 +72,7 @@ def test_promtool_finds_nothing_and_every_unit_test_passes(tmp_path, settings):
         ("test", "rules", "alerts/fleet.test.yaml"),
         ("test", "rules", "alerts/uplink.test.yaml"),
         ("check", "rules", "--lint=all", "--lint-fatal", "deploy/fleet/centre-pages.rules.yaml"),
-        ("check", "rules", "--lint=all", "--lint-fatal", "deploy/fleet/centre-reached.rules.yaml"),
+        ("check", "rules", "--lint=all", "--lint-fatal", "deploy/fleet/paging.rules.yaml"),
         ("check", "config", "deploy/prometheus/prometheus.yml"),
         ("check", "config", "deploy/fleet/centre-prometheus.yml"),
         ("check", "config", "--agent", "deploy/fleet/uplink-prometheus.yml"),
@@ -172,16 +171,13 @@ def test_every_page_of_a_device_is_raised_again_at_the_centre(bundle):
         assert "[1d] offset -10m)" in rule["expr"]
 
 
-def test_a_device_that_tells_people_itself_is_not_paged_for_by_the_centre(bundle, tmp_path):
-    def labels(directory: Path) -> list[dict[str, str]]:
-        return [
-            one.get("labels", {})
-            for one in rules(directory / "alerts/uplink.rules.yaml")
-            if one["record"] == "uplink:alert_firing"
-        ]
-
-    assert labels(bundle) == [{"paged": "device"}, {}], "the second where its pager is not reached"
-    assert labels(rendered(tmp_path, OTHER)) == [{}]
+def test_what_a_device_tells_people_itself_the_centre_does_not_raise(bundle):
+    labels = [
+        one.get("labels", {})
+        for one in rules(bundle / "alerts/uplink.rules.yaml")
+        if one["record"] == "uplink:alert_firing"
+    ]
+    assert labels == [{}, {"paged": "device"}], "the first what is left to the centre"
     pages = [rule for rule in rules(bundle / "deploy/fleet/centre-pages.rules.yaml") if "alert" in rule]
     assert pages
     assert all('paged=""' in rule["expr"] for rule in pages)
@@ -212,22 +208,12 @@ def test_a_device_alone_has_no_trace_of_a_fleet_in_its_prometheus(bundle):
     text = (bundle / "deploy/prometheus/prometheus.yml").read_text()
     assert "external_labels" not in text
     assert "job_name: uplink" not in text
-    assert "CentreReached" not in (bundle / "deploy/alertmanager/alertmanager.yml").read_text()
+    assert "paging.rules" not in text
+    assert "PageTaken" not in (bundle / "deploy/alertmanager/alertmanager.yml").read_text()
 
 
-def test_a_device_of_a_fleet_tells_both_alertmanagers_and_says_who_it_is(tmp_path):
+def test_a_device_of_a_fleet_says_who_it_is_in_every_alert(tmp_path):
     config = loaded(rendered(tmp_path, OTHER) / "deploy/prometheus/prometheus.yml")
     assert config["global"]["external_labels"] == {"site": "a 'site'", "model": "qwen3-omni", "release": "1"}
-    told = [
-        (one.get("scheme", "http"), *one["static_configs"][0]["targets"])
-        for one in config["alerting"]["alertmanagers"]
-    ]
-    assert told == [
-        ("http", "127.0.0.1:9093"),
-        ("https", "one.example:9093"),
-        ("http", "two.example:9093"),
-    ]
-    reached, *_ = rules(tmp_path / "deploy/fleet/centre-reached.rules.yaml")
-    pattern = re.search(r'alertmanager=~"(.+?)"', reached["expr"])[1].replace("\\\\", "\\")
-    assert re.fullmatch(pattern, "https://one.example:9093/api/v2/alerts")
-    assert not re.fullmatch(pattern, "http://127.0.0.1:9093/api/v2/alerts")
+    told = [one["static_configs"][0]["targets"] for one in config["alerting"]["alertmanagers"]]
+    assert told == [["127.0.0.1:9093"]]

@@ -55,7 +55,6 @@ def test_a_name_that_no_label_can_be_compared_with_is_refused(device):
             )
         ),
         ('remote_write_url: "https://c/w\\n"', "fleet.remote_write_url: expected text"),
-        ('alertmanagers: ["http://c:9093\\n"]', "fleet.alertmanagers[0]: expected text"),
         ('site: "a\\n"', "fleet.site: expected text"),
         ("evaluation_s: 300", "fleet.evaluation_s: expected a whole number >= 1, <= 120, got 300"),
         (
@@ -75,7 +74,6 @@ def test_a_name_that_no_label_can_be_compared_with_is_refused(device):
             "baseline_ago_s: 4199",
             "fleet.baseline_ago_s: expected a whole number >= 4200, release_window_s and release_for_s",
         ),
-        ("alertmanagers: [one.example:9093]", r"fleet.alertmanagers[0]: expected text"),
         ("queue_max_bytes: 1000", "fleet.queue_max_bytes: expected a whole number >= 500000000, got 1000"),
         ("agent: telegraf", "fleet.agent"),
         ("interval_s: 61", "fleet.interval_s: expected a whole number >= 1, <= 60, got 61"),

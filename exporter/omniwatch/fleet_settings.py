@@ -11,7 +11,6 @@ from omniwatch.receivers import Url
 from omniwatch.thresholds import Count, Hold, Positive, Seconds, Share
 
 Label = Annotated[str, Meta(min_length=1, max_length=128, pattern=r'^[^"\\\n]*\Z')]
-Address = Annotated[str, Meta(pattern=r"^https?://[^/\s]+\Z")]
 WriteUrl = Annotated[
     str,
     Meta(
@@ -29,8 +28,6 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the centre takes Prometheus' remote write; empty, this device has no uplink."""
     query_url: Url = "http://127.0.0.1:8428"
     """The centre's Prometheus API, for those who look at the fleet from here."""
-    alertmanagers: list[Address] = []
-    """The centre's Alertmanagers: a device's pages go to them as well as to its own."""
     site: Label = "default"
     model: Label = "qwen3-omni"
     release: Label = "1"
