@@ -138,3 +138,12 @@ def passed(seconds: float) -> None:
     """Wait for time alone to pass: that nothing comes is what is to be seen."""
     until = time.monotonic() + seconds
     wait_until(lambda: time.monotonic() > until, seconds + 5)
+
+
+def ends_once(server: Service, teller: Told, other: Told) -> None:
+    """Let the voice be well again: hold that one pager was told the begin and the end of CodecDrift, and the other nothing."""
+    server.stop()
+    wait_until(lambda: teller.of("CodecDrift", "resolved"), 150, "the end of the page")
+    passed(30)
+    assert len(teller.of("CodecDrift")) == len(teller.of("CodecDrift", "resolved")) == 1
+    assert other.of("CodecDrift") == other.of("CodecDrift", "resolved") == []

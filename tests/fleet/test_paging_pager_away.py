@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet_paging import fingerprints, passed
+from fleet_paging import ends_once, fingerprints, passed
 from waiting import wait_until
 
 
@@ -28,8 +28,4 @@ def test_the_centre_pages_for_a_device_whose_pager_is_not_reached(fleet):
     passed(15)
     back = fleet.open_pager()
     passed(90)
-    server.stop()
-    wait_until(lambda: fleet.central.of("CodecDrift", "resolved"), 150, "its end")
-    passed(30)
-    assert len(fleet.central.of("CodecDrift")) == len(fleet.central.of("CodecDrift", "resolved")) == 1
-    assert back.of("CodecDrift") == back.of("CodecDrift", "resolved") == []
+    ends_once(server, fleet.central, back)
