@@ -94,7 +94,12 @@ def changed_settings(group: str, **values: Any) -> Settings:
 
 
 def judged(
-    directory: Path, rules: list[str], every_s: int, series: dict[str, str], **asked: Any
+    directory: Path,
+    rules: list[str],
+    every_s: int,
+    series: dict[str, str],
+    evaluation_s: int | None = None,
+    **asked: Any,
 ) -> tuple[int, str]:
     """Run one unit test over these rules of a bundle, and return promtool's exit code and words."""
     test = {
@@ -104,7 +109,7 @@ def judged(
     }
     content = {
         "rule_files": rules,
-        "evaluation_interval": f"{every_s}s",
+        "evaluation_interval": f"{evaluation_s or every_s}s",
         "group_eval_order": ["omni_fleet_memory", "omni_fleet", "omni_device_pages"],
         "tests": [test],
     }

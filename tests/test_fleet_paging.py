@@ -21,7 +21,8 @@ VMAGENT = ("vmagent_remotewrite_errors_total", "vmagent_remotewrite_retries_coun
 AGENT = ("prometheus_remote_storage_samples_retried_total", "prometheus_remote_storage_samples_failed_total")
 GROWS, STANDS = "0+1x400", "7x400"
 OF_THE_DEVICE = {'up{device="d",job="uplink"}': "1x400"}
-OPEN = OF_THE_DEVICE | {f'{name}{{device="d",job="uplink"}}': STANDS for name in VMAGENT}
+WELL = {'up{device="d",job="alertmanager"}': "1x400"}
+OPEN = OF_THE_DEVICE | WELL | {f'{name}{{device="d",job="uplink"}}': STANDS for name in VMAGENT}
 RETRIES = f'{VMAGENT[1]}{{device="d",job="uplink"}}'
 FAILED = (
     'alertmanager_notification_requests_failed_total{device="d",job="alertmanager",integration="webhook"}'
@@ -29,6 +30,7 @@ FAILED = (
 SENT = FAILED.replace("failed_", "")
 SLACK = FAILED.replace("webhook", "slack")
 WAITING = 'omniwatch_notify_waiting{device="d",job="notify",robot="feishu"}'
+GIVEN_UP = 'omniwatch_notify_given_up_total{device="d",job="notify",robot="feishu"}'
 OF_THE_PAGE = (
     'alertname="CodecDrift",severity="page",device="d",instance="orin:9842",job="omniwatch",stream="0"'
 )
@@ -56,13 +58,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return rendered(tmp_path_factory.mktemp("bundle"), parse(f"{FLEET}\n{PAGER}"))
 
 
-def taken(series: dict[str, str], bundle: Path, asked: dict[str, bool], stream: str = "0") -> None:
+def taken(
+    series: dict[str, str], bundle: Path, asked: dict[str, bool], stream: str = "0", every_s: int = 5
+) -> None:
     """Hold against the rules whether the page is the centre's at these times."""
     cases = [
-        sample(f'count(page:taken{{stream="{stream}"}}) or vector(0)', f"{when}", ("{}", int(is_taken)))
+        sample(f'count(page:taken{{stream="{stream}"}}) or vector(0)', when, ("{}", int(is_taken)))
         for when, is_taken in asked.items()
     ]
-    code, words = judged(bundle, RULES, 5, series, promql_expr_test=cases)
+    code, words = judged(bundle, RULES, 5, series, evaluation_s=every_s, promql_expr_test=cases)
     assert code == 0, words
 
 
@@ -96,9 +100,20 @@ def test_a_centre_that_refuses_what_comes_is_not_reached(bundle, uplink, is_reac
         ({FAILED: "0x36 1x160"}, {"3m": False, "4m": False, "5m": False}),
         ({FAILED: STANDS, SLACK: GROWS}, {"4m": False}),
         ({WAITING: "2x200"}, {"4m": True}),
+        ({GIVEN_UP: "0x20 1x800"}, {"90s": False, "4m": True, "50m": True, "65m": False}),
         ({'up{device="d",job="alertmanager"}': "0x200"}, {"4m": True}),
     ],
-    ids=["fails", "arrives", "fails once", "a ticket's channel fails", "the bridge waits", "no alertmanager"],
+    ids=[
+        *(
+            "fails",
+            "arrives",
+            "fails once",
+            "a ticket's channel fails",
+            "the bridge waits",
+            "the bridge gives up",
+        ),
+        "no alertmanager",
+    ],
 )
 def test_a_pager_that_is_not_reached_for_more_than_a_minute_is_known(bundle, series, asked):
     unreached = {"exp_labels": {"device": "d", "severity": "state"}}
@@ -139,14 +154,48 @@ def test_one_upload_that_is_tried_again_later_changes_nothing(bundle):
     taken(series, bundle, dict.fromkeys(("600s", "910s", "1000s", "1100s", "1300s"), True))
 
 
-def test_an_uplink_that_fails_just_then_gives_the_page_back(bundle):
-    """The centre may not have heard of it. It has the page when the uplink has been well for two minutes."""
-    series = OPEN | {RETRIES: "0x84 1x400", FAILED: pager((300, 1800)), PAGE: at(300, 1800)}
-    taken(
-        series,
-        bundle,
-        {"400s": True, "425s": False, "500s": False, "530s": False, "560s": True, "1700s": True},
-    )
+def test_an_uplink_that_fails_just_then_gives_the_page_back_until_it_is_well(bundle):
+    """The centre may not have heard of it. While it has the page, Alertmanager has nothing to send that could fail."""
+    series = OPEN | {RETRIES: "0x91 1x400", FAILED: pager((300, 400), (470, 1800)), PAGE: at(300, 1800)}
+    taken(series, bundle, {"400s": True, "460s": False, "540s": False, "600s": True, "1700s": True})
+
+
+@pytest.mark.parametrize(
+    "down", [(340, 360), (600, 640)], ids=["before it is taken", "while the uplink is closed"]
+)
+def test_an_alertmanager_that_starts_anew_has_told_nothing(bundle, down):
+    start_s, end_s = down
+    fails = pager((300, start_s), (end_s + 65, 1800))
+    up = f"1x{start_s // 5 - 1} 0x{(end_s - start_s) // 5 - 1} 1x400"
+    series = OPEN | {'up{device="d",job="alertmanager"}': up, FAILED: fails, PAGE: at(300, 1800)}
+    if start_s == 600:
+        series[RETRIES] = "0x50 1+1x100 101x300"
+    taken(series, bundle, {"1100s": True, "1790s": True})
+
+
+def test_a_prometheus_that_was_away_takes_nothing_for_told(bundle):
+    """From 330 s to 500 s there are no samples at all."""
+    gone = "_x34"
+    series = {
+        name: f"{values.split('x')[0]}x65 {gone} {values.split('x')[0]}x300" for name, values in OPEN.items()
+    }
+    series |= {FAILED: f"0x60 1+1x5 {gone} 8+1x300", PAGE: f"_x60 1x5 {gone} 1x200 stale"}
+    taken(series, bundle, {"800s": True})
+
+
+def test_a_page_that_another_one_silenced_has_not_been_told(bundle):
+    """The other is told, and explains the page; the pager fails, and then the other is over."""
+    other = PAGE.replace("CodecDrift", "ModelServerDown").replace(',stream="0"', "")
+    series = OPEN | {other: at(300, 900), PAGE: at(305, 1800), FAILED: pager((900, 1800))}
+    taken(series, bundle, {"890s": False, "1000s": True})
+
+
+@pytest.mark.parametrize(("scrape_s", "every_s"), [(15, 60), (30, 30), (30, 60)])
+def test_pages_that_are_looked_at_seldom_are_taken_all_the_same(tmp_path, scrape_s, every_s):
+    alerts = f"alerts: {{scrape_interval_s: {scrape_s}, evaluation_interval_s: {every_s}}}"
+    rendered(tmp_path, parse(f"{FLEET}\n{PAGER}\n{alerts}"))
+    series = OPEN | {FAILED: pager((300, 1800)), PAGE: at(300, 1800)}
+    taken(series, tmp_path, {"290s": False, "600s": True, "1740s": True}, every_s=every_s)
 
 
 @pytest.mark.parametrize(
