@@ -16,6 +16,11 @@ from omniwatch.settings import Settings, parse
 RULES = ["deploy/fleet/paging.rules.yaml"]
 CONFIG = "deploy/alertmanager/alertmanager.yml"
 FLEET = "fleet: {remote_write_url: 'https://centre.example.org/api/v1/write'}"
+ROBOT = "notify: {robots: [{kind: feishu, url_file: /robot}]}"
+TICKETS = """
+receivers: {page: {pagerduty_routing_key_file: /key}}
+notify: {robots: [{kind: feishu, url_file: /robot, severities: [ticket]}]}
+"""
 PAGER = "receivers: {page_webhook_url: 'https://pager.example/', ticket_webhook_url: ''}"
 VMAGENT = ("vmagent_remotewrite_errors_total", "vmagent_remotewrite_retries_count_total")
 AGENT = ("prometheus_remote_storage_samples_retried_total", "prometheus_remote_storage_samples_failed_total")
@@ -93,35 +98,73 @@ def test_a_centre_that_refuses_what_comes_is_not_reached(bundle, uplink, is_reac
 
 
 @pytest.mark.parametrize(
-    ("series", "asked"),
+    ("receivers", "series", "asked"),
     [
-        ({FAILED: GROWS}, {"4m": True}),
-        ({FAILED: STANDS}, {"4m": False}),
-        ({FAILED: "0x36 1x160"}, {"3m": False, "4m": False, "5m": False}),
-        ({FAILED: STANDS, SLACK: GROWS}, {"4m": False}),
-        ({WAITING: "2x200"}, {"4m": True}),
-        ({GIVEN_UP: "0x20 1x800"}, {"90s": False, "4m": True, "50m": True, "65m": False}),
-        ({'up{device="d",job="alertmanager"}': "0x200"}, {"4m": True}),
+        (PAGER, {FAILED: GROWS}, {"4m": True}),
+        (PAGER, {FAILED: STANDS}, {"4m": False}),
+        (PAGER, {FAILED: "0x36 1x160"}, {"3m": False, "4m": False, "5m": False}),
+        (PAGER, {FAILED: pager((300, 500))}, {"400s": True, "1100s": True, "1140s": False}),
+        (PAGER, {FAILED: pager((300, 500)), SENT: pager((300, 505))}, {"480s": True, "520s": False}),
+        (PAGER, {FAILED: STANDS, SLACK: GROWS}, {"4m": False}),
+        (PAGER, {'up{device="d",job="alertmanager"}': "0x200"}, {"4m": True}),
+        (ROBOT, {WAITING: "2x200"}, {"4m": True}),
+        (ROBOT, {GIVEN_UP: "0x20 1x800"}, {"90s": False, "4m": True, "50m": True, "75m": False}),
+        (ROBOT, {'up{device="d",job="notify"}': "0x200"}, {"4m": True}),
+        (
+            TICKETS,
+            {WAITING: "2x200", GIVEN_UP: "0x20 1x800", 'up{device="d",job="notify"}': "0x200"},
+            {"4m": False},
+        ),
     ],
     ids=[
         *(
             "fails",
             "arrives",
             "fails once",
+            "failed a while ago",
+            "failed and arrives",
             "a ticket's channel fails",
+        ),
+        *(
+            "no alertmanager",
             "the bridge waits",
             "the bridge gives up",
+            "no bridge",
+            "the bridge is for tickets",
         ),
-        "no alertmanager",
     ],
 )
-def test_a_pager_that_is_not_reached_for_more_than_a_minute_is_known(bundle, series, asked):
+def test_a_pager_that_is_not_reached_for_more_than_a_minute_is_known(tmp_path, receivers, series, asked):
+    rendered(tmp_path, parse(f"{FLEET}\n{receivers}"))
     unreached = {"exp_labels": {"device": "d", "severity": "state"}}
     cases = [
         {"eval_time": when, "alertname": "PagerUnreached", "exp_alerts": [unreached] if fires else []}
         for when, fires in asked.items()
     ]
-    code, words = judged(bundle, RULES, 5, series, alert_rule_test=cases)
+    code, words = judged(tmp_path, RULES, 5, series, alert_rule_test=cases)
+    assert code == 0, words
+
+
+def test_a_bridge_that_ends_has_told_nothing(tmp_path):
+    rendered(tmp_path, parse(f"{FLEET}\n{ROBOT}"))
+    bridge = {WAITING: "_x60 1x8 stale _x59 1x300", 'up{device="d",job="notify"}': "1x67 0x59 1x300"}
+    taken(OPEN | bridge | {PAGE: at(300, 1800)}, tmp_path, {"400s": True, "900s": True, "1790s": True})
+
+
+def test_a_page_that_comes_and_goes_is_taken_although_nothing_is_tried_meanwhile(bundle):
+    comes = [(start_s, start_s + 60) for start_s in range(300, 1500, 120)]
+    series = OPEN | {FAILED: pager(*comes), PAGE: "_x60" + " 1x11 stale _x11" * len(comes)}
+    taken(series, bundle, {"355s": False, "425s": True, "445s": True, "1390s": True})
+
+
+def test_one_attempt_that_fails_is_not_taken_for_more_where_it_is_seldom_looked(tmp_path):
+    alerts = "alerts: {scrape_interval_s: 30, evaluation_interval_s: 15}"
+    rendered(tmp_path, parse(f"{FLEET}\n{alerts}"))
+    series = OPEN | {FAILED: "0x10 1x100", PAGE: "_x10 1x50"}
+    cases = [
+        sample("count(page:taken) or vector(0)", at, ("{}", 0)) for at in ("390s", "420s", "480s", "600s")
+    ]
+    code, words = judged(tmp_path, RULES, 30, series, evaluation_s=15, promql_expr_test=cases)
     assert code == 0, words
 
 
