@@ -17,6 +17,7 @@ RULES = ["deploy/fleet/paging.rules.yaml"]
 CONFIG = "deploy/alertmanager/alertmanager.yml"
 FLEET = "fleet: {remote_write_url: 'https://centre.example.org/api/v1/write'}"
 ROBOT = "notify: {robots: [{kind: feishu, url_file: /robot}]}"
+ROBOTS = ROBOT.replace("[{", "[{kind: dingtalk, url_file: /a, severities: [ticket]}, {", 1)
 TICKETS = """
 receivers: {page: {pagerduty_routing_key_file: /key}}
 notify: {robots: [{kind: feishu, url_file: /robot, severities: [ticket]}]}
@@ -34,8 +35,8 @@ FAILED = (
 )
 SENT = FAILED.replace("failed_", "")
 SLACK = FAILED.replace("webhook", "slack")
-WAITING = 'omniwatch_notify_waiting{device="d",job="notify",robot="feishu"}'
-GIVEN_UP = 'omniwatch_notify_given_up_total{device="d",job="notify",robot="feishu"}'
+WAITING = 'omniwatch_notify_waiting{device="d",job="notify",robot="feishu-0"}'
+GIVEN_UP = 'omniwatch_notify_given_up_total{device="d",job="notify",robot="feishu-0"}'
 OF_THE_PAGE = (
     'alertname="CodecDrift",severity="page",device="d",instance="orin:9842",job="omniwatch",stream="0"'
 )
@@ -109,6 +110,9 @@ def test_a_centre_that_refuses_what_comes_is_not_reached(bundle, uplink, is_reac
         (PAGER, {'up{device="d",job="alertmanager"}': "0x200"}, {"4m": True}),
         (ROBOT, {WAITING: "2x200"}, {"4m": True}),
         (ROBOT, {GIVEN_UP: "0x20 1x800"}, {"90s": False, "4m": True, "50m": True, "75m": False}),
+        (ROBOT, {WAITING: "0x59 1x40 " + "0x106 1x0 " * 10}, {"400s": True, "1200s": False, "3600s": False}),
+        (ROBOTS, {WAITING.replace("feishu-0", "feishu-1"): "2x200"}, {"4m": True}),
+        (ROBOTS, {WAITING.replace("feishu-0", "dingtalk-0"): "2x200"}, {"4m": False}),
         (ROBOT, {'up{device="d",job="notify"}': "0x200"}, {"4m": True}),
         (
             TICKETS,
@@ -117,21 +121,9 @@ def test_a_centre_that_refuses_what_comes_is_not_reached(bundle, uplink, is_reac
         ),
     ],
     ids=[
-        *(
-            "fails",
-            "arrives",
-            "fails once",
-            "failed a while ago",
-            "failed and arrives",
-            "a ticket's channel fails",
-        ),
-        *(
-            "no alertmanager",
-            "the bridge waits",
-            "the bridge gives up",
-            "no bridge",
-            "the bridge is for tickets",
-        ),
+        *("fails", "arrives", "fails once", "failed a while ago", "failed and arrives", "a ticket's channel"),
+        *("no alertmanager", "the bridge waits", "the bridge gives up", "the bridge delivers"),
+        *("the robot for pages waits", "the one for tickets waits", "no bridge", "a bridge for tickets"),
     ],
 )
 def test_a_pager_that_is_not_reached_for_more_than_a_minute_is_known(tmp_path, receivers, series, asked):
