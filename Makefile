@@ -32,7 +32,7 @@ test-chaos: $(READY)  ## things break, one at a time, and a quiet hour; needs ro
 
 test-fleet: $(READY)  ## uplink, centre and scale on a real VictoriaMetrics
 	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics
-	$(BIN)/pytest --numprocesses=5 --dist=loadfile --no-loadscope-reorder --timeout=900 tests/fleet --ignore=tests/fleet/test_scale.py
+	$(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --timeout=900 tests/fleet --ignore=tests/fleet/test_scale.py
 	$(BIN)/pytest --timeout=900 tests/fleet/test_scale.py
 
 bench: $(READY)  ## ratios against peers, on this machine
