@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from omniwatch.addresses import joined
+
 Url = Annotated[str, Meta(pattern="^(https?://.*)?$")]
 Severity = Literal["page", "ticket"]
 
@@ -61,7 +63,7 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         host, port = host_and_port(notify.listen_address)
         # Where the bridge listens everywhere, it is reached here.
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        bridge = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        bridge = f"http://{joined(host, port)}"
         taken = {severity for robot in notify.robots for severity in robot.severities}
         nobody = not (
             taken

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
+from omniwatch.addresses import joined
+
 CLIENT = "client"
 _PORT = r":(?P<port>\d{1,5})(?!\d)"
 _SIX = r"(?P<host>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?)"
@@ -48,4 +50,4 @@ class Names:
         plain = getattr(ip, "ipv4_mapped", None) or ip
         if plain.is_loopback or plain.is_unspecified:
             return found[0]
-        return self(CLIENT, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        return self(CLIENT, joined(host, port))

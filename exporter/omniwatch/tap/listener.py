@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from omniwatch import events
+from omniwatch.addresses import joined
 from omniwatch.events import Turn
 from omniwatch.tap.naming import MAX_NAME
 from omniwatch.tap.wire import Scope
@@ -104,6 +105,5 @@ def peer_of(scope: Scope) -> str | None:
     client = scope.get("client")
     if not client or not client[1]:
         return None
-    host, port = client
-    peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    peer = joined(*client)
     return peer if len(peer) <= MAX_NAME else None

@@ -15,6 +15,7 @@ from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
+from omniwatch.addresses import joined
 from omniwatch.log import Seldom
 from omniwatch.web import WsgiApp
 from omniwatch.web.auth import Guard
@@ -138,12 +139,11 @@ class WebServer:
 
     def __init__(self, listeners: Sequence[_Listener], secure: bool) -> None:
         self._listeners = listeners
-        self.addresses = [_joined(listener.server_name, listener.server_port) for listener in listeners]
+        self.addresses = [joined(listener.server_name, listener.server_port) for listener in listeners]
         scheme = "https" if secure else "http"
         hosts = [("localhost" if one.server_name in WILDCARDS else one.server_name) for one in listeners]
         self.urls = [
-            f"{scheme}://{_joined(host, one.server_port)}/"
-            for host, one in zip(hosts, listeners, strict=True)
+            f"{scheme}://{joined(host, one.server_port)}/" for host, one in zip(hosts, listeners, strict=True)
         ]
         for listener, address in zip(listeners, self.addresses, strict=True):
             name = f"web {address}"
@@ -209,7 +209,3 @@ def _listen(
     except OSError as error:
         why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
         raise ListenError(f"--web.listen-address {address}: cannot listen: {why}") from error
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
