@@ -21,6 +21,13 @@ WriteUrl = Annotated[
 without what vmagent (a comma, a quote) or systemd (a space) would take for the beginning of another word."""
 
 
+def slack_s(interval_s: int) -> int:
+    """By how much a device's alerts may be older than its newest `uplink:time_seconds`, and fire still: both come with the same
+    time, but some agents send them in two requests.
+    """
+    return 2 * interval_s
+
+
 class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The uplink of a device, and the rules of the centre (alerts/fleet.rules.yaml)."""
 
@@ -83,6 +90,11 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline_ago_s: Seconds = 10_800
     """The release others are compared with; empty, the one that most devices had so long ago. To be named while a new
     one is rolled out over a longer time."""
+
+    @property
+    def slack_s(self) -> int:
+        """See `slack_s`."""
+        return slack_s(self.interval_s)
 
     def __post_init__(self) -> None:
         """Refuse times by which the centre's rules could tell nothing."""

@@ -10,6 +10,7 @@ import msgspec
 
 from omniwatch.fleet.inventory import Device
 from omniwatch.fleet.query import Sample
+from omniwatch.fleet_settings import slack_s
 
 Ask = Callable[[str], list[Sample]]
 """An instant query."""
@@ -70,7 +71,7 @@ def rows(
     alive = _by_device(ask(HEARD_LATELY.format(silent=round(silent_after_s))))
     window = f"{window_s}s"
     drift, rtt, resumed = (_by_device(ask(query.format(window=window))) for query in (DRIFT, RTT, RESUMED))
-    firing = _firing(ask(FIRING.format(slack=2 * interval_s)))
+    firing = _firing(ask(FIRING.format(slack=slack_s(interval_s))))
     listed = {device.name: device for device in devices}
     found = []
     for name in dict.fromkeys([*listed, *sorted(heard)]):
