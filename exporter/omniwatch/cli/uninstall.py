@@ -49,9 +49,9 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
             for target in plan.tuned:
                 click.echo(f"would {'restore' if dropin.has_before(target) else 'remove'} {target}")
             for path in plan.paths:
-                click.echo(f"would remove {root / str(path).lstrip('/')}{_note(path, plan.changed)}")
+                click.echo(f"would remove {_told(root, path, plan.changed)}")
             for path in plan.kept:
-                click.echo(f"would keep {root / str(path).lstrip('/')}{_note(path, plan.changed)}")
+                click.echo(f"would keep {_told(root, path, plan.changed)}")
             return
         faults = services.leave(root, plan.units)
         for target in plan.tuned:
@@ -67,9 +67,9 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
         hint = "; removing needs root" if isinstance(error, PermissionError) else ""
         raise os_error(error, hint) from error
     for path in plan.kept:
-        click.echo(f"kept {root / str(path).lstrip('/')}{_note(path, plan.changed)}")
+        click.echo(f"kept {_told(root, path, plan.changed)}")
     for path in plan.changed if purge else []:
-        click.echo(f"removed {root / str(path).lstrip('/')}{_note(path, plan.changed)}")
+        click.echo(f"removed {_told(root, path, plan.changed)}")
     for target in plan.tuned:
         click.echo(f"{'restored' if os.path.lexists(target) else 'removed'} {target}")
     if plan.paths or not plan.tuned:
@@ -79,5 +79,7 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
     ctx.exit(1 if faults else 0)
 
 
-def _note(path: PurePosixPath, changed: Container[PurePosixPath]) -> str:
-    return ", changed since it was installed" if path in changed else ""
+def _told(root: Path, path: PurePosixPath, changed: Container[PurePosixPath]) -> str:
+    from omniwatch.bundle.device import at
+
+    return f"{at(root, path)}{', changed since it was installed' if path in changed else ''}"

@@ -203,8 +203,8 @@ class TcpTable:
     """The round-trip times of connections, one question per address family and call.
 
     `up` is None before the first question, then whether the last one was answered; if not, `error` says why in one
-    line, until there is nothing to ask, and every connection is absent. A connection that is gone keeps its last smoothed estimate for as long as it
-    is asked for: a chat client's answer stands after its request is over.
+    line, until there is nothing to ask, and every connection is absent. A connection that is gone keeps its last smoothed
+    estimate for as long as it is asked for: a chat client's answer stands after its request is over.
     """
 
     def __init__(self, open_socket: Callable[[], socket.socket] = open_diag) -> None:

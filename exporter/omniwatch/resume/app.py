@@ -35,10 +35,9 @@ class Resume:
     client on its own.
 
     Chats that ask for no frames, and all other paths, pass untouched. The environment is read here, not on import:
-    OMNIWATCH_CONFIG is the omniwatch.yaml to take settings from (SettingsError when it does not hold; the defaults where it
-    cannot be read, which is logged), OMNIWATCH_EVENTS the event file, as for the tap. `emit` takes the events `resume`,
-    `rtx` and `realign` in place of that file; `clock` is the realtime clock of their `t`; `first_id` gives each turn its
-    first frame id.
+    OMNIWATCH_CONFIG is the omniwatch.yaml to take settings from (the defaults where it does not hold or cannot be read, which is
+    logged), OMNIWATCH_EVENTS the event file, as for the tap. `emit` takes the events `resume`, `rtx` and `realign` in place
+    of that file; `clock` is the realtime clock of their `t`; `first_id` gives each turn its first frame id.
     """
 
     def __init__(
@@ -214,13 +213,11 @@ def _configured(environ: Mapping[str, str]) -> Settings:
     starting: the defaults hold.
     """
     config = environ.get("OMNIWATCH_CONFIG")
-    if not config:
-        return load(None)
     try:
-        return load(Path(config))
+        return load(Path(config) if config else None)
     except SettingsError as error:
         log.error("no settings to be had, the defaults hold", extra={"fields": {"error": str(error)}})
-        return load(None)
+        return Settings()
 
 
 def _is_event_stream(message: Message) -> bool:
