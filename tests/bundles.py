@@ -93,15 +93,15 @@ def changed_settings(group: str, **values: Any) -> Settings:
     )
 
 
-def judged(
+def hold(
     directory: Path,
     rules: list[str],
     every_s: int,
     series: dict[str, str],
     evaluation_s: int | None = None,
     **asked: Any,
-) -> tuple[int, str]:
-    """Run one unit test over these rules of a bundle, and return promtool's exit code and words."""
+) -> None:
+    """Hold what is `asked` of these rules of a bundle against them: one of promtool's unit tests."""
     test = {
         "interval": f"{every_s}s",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
@@ -115,9 +115,10 @@ def judged(
     }
     (directory / "here.test.yaml").write_text(yaml.safe_dump(content))
     done = promtool("test", "rules", "here.test.yaml", cwd=directory)
-    return done.returncode, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def sample(expression: str, at: str, *found: tuple[str, float]) -> dict[str, Any]:
+    """Return the case that an expression has these samples, by labels, at that time; none is no sample."""
     samples = [{"labels": labels, "value": value} for labels, value in found]
     return {"expr": expression, "eval_time": at, "exp_samples": samples}
