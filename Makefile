@@ -4,54 +4,77 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# What the runbooks' commands need beside Prometheus and Alertmanager; the Debian package recommends the same.
+RUNBOOK_TOOLS := curl iproute2 procps
 
-.PHONY: demo test test-omni test-system test-chaos test-fleet bench lint schema picture pictures lock deb clean
+.PHONY: help demo test test-omni test-system test-chaos test-fleet test-chain demo-chain nightly bench lint docs schema picture pictures plan-pages lock deb clean
 .DEFAULT_GOAL := test
+
+help:  ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(READY)  ## the main job on loopback: simulated server, sidecar, Prometheus, Alertmanager, a page
 	@deploy/setup.sh prometheus prometheus-alertmanager
 	@$(BIN)/omniwatch demo $(DEMO_ARGS)
 
 test: lint  ## everything but the slow suites, in under ten minutes
-	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics systemd-journal-remote systemd-container g++
+	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev chromium $(RUNBOOK_TOOLS)
 	$(BIN)/pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-omni: $(READY)  ## the tap on a real vLLM-Omni (installs one: 4 GB, minutes)
 	@deploy/setup.sh prometheus prometheus-alertmanager
-	$(BIN)/python tests/omni/installation.py
-	$(BIN)/pytest --timeout=1800 tests/omni
+	$(BIN)/python tests/suites/omni/installation.py
+	$(BIN)/pytest --timeout=1800 tests/suites/omni --ignore=tests/suites/omni/test_plan.py
+	$(BIN)/pytest --timeout=1800 tests/suites/omni/test_plan.py
 
 test-system: $(READY)  ## installation under a real systemd, in a container; needs root
 	@deploy/setup.sh debootstrap systemd-container prometheus victoria-metrics
-	$(BIN)/pytest --timeout=1800 tests/system
+	$(BIN)/pytest --timeout=1800 tests/suites/system
 
 test-chaos: $(READY)  ## things break, one at a time, and a quiet hour; needs root for a file system that is full
 	@deploy/setup.sh prometheus prometheus-alertmanager
-	$(BIN)/pytest --timeout=700 tests/chaos --ignore=tests/chaos/test_chaos.py
-	$(BIN)/pytest --numprocesses=4 --timeout=700 tests/chaos/test_chaos.py
+	$(BIN)/pytest --timeout=700 tests/suites/chaos --ignore=tests/suites/chaos/test_chaos.py
+	$(BIN)/pytest --numprocesses=4 --timeout=700 tests/suites/chaos/test_chaos.py
 
 test-fleet: $(READY)  ## uplink, centre and scale on a real VictoriaMetrics
 	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics
-	$(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --timeout=900 tests/fleet --ignore=tests/fleet/test_scale.py
-	$(BIN)/pytest --timeout=900 tests/fleet/test_scale.py
+	$(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --timeout=900 tests/suites/fleet --ignore=tests/suites/fleet/test_scale.py
+	$(BIN)/pytest --timeout=900 tests/suites/fleet/test_scale.py
+
+test-chain: $(READY)  ## a real cascade of ASR, LLM and TTS, measured and checked on the wire (installs one: 750 MB)
+	@deploy/setup.sh espeak-ng
+	$(BIN)/python tests/suites/chain/installation.py
+	$(BIN)/pytest --timeout=900 tests/suites/chain
+
+demo-chain: $(READY)  ## the table of a real cascade on this machine
+	@deploy/setup.sh espeak-ng
+	PYTHONPATH=tests $(BIN)/python tests/suites/chain/demo.py $(DEMO_ARGS)
 
 bench: $(READY)  ## ratios against peers, on this machine
-	@deploy/setup.sh mtail prometheus victoria-metrics
+	@deploy/setup.sh mtail prometheus victoria-metrics g++ libcurl4-openssl-dev
 	@for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
-lint: $(READY)
+nightly: bench  ## what is too long for each change: every benchmark
+
+lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-schema: $(READY)  ## docs/events.schema.json from the structs
+docs: $(READY)  ## the manual, into build/docs: generated references first, warnings are errors
+	$(BIN)/python docs/reference.py
+	$(BIN)/sphinx-build -W --keep-going -q -c docs -d build/doctrees . build/docs
+	@echo "build/docs/index.html"
+
+schema: $(READY)  ## docs/*.schema.json from the structs
 	$(BIN)/python -m omniwatch.events > docs/events.schema.json
+	$(BIN)/python -m omniwatch.chain.results > docs/bench-chain.schema.json
 
 lock:  ## tests/requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
-	  --no-header --all-extras --group dev pyproject.toml --output-file tests/requirements.txt
+	  --no-header --all-extras --group dev --group docs pyproject.toml --output-file tests/requirements.txt
 
-deb: $(READY)
+deb: $(READY)  ## a Debian package, into dist/
 	deploy/packaging/build.sh
 
 $(READY): tests/requirements.txt pyproject.toml
@@ -61,15 +84,18 @@ $(READY): tests/requirements.txt pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-clean:
+clean:  ## remove .venv and what was built
 	rm -rf $(VENV) build dist
+
+plan-pages: $(READY)  ## the generated parts of docs/plan.md and docs/claims.md
+	PYTHONPATH=tests $(BIN)/python tests/helpers/plan_pages.py docs
 
 pictures: $(READY)  ## docs/dashboards/*.svg
 	@deploy/setup.sh prometheus
-	PYTHONPATH=tests $(BIN)/python tests/dashboard_pictures.py docs/dashboards
+	PYTHONPATH=tests $(BIN)/python -m helpers.dashboard_pictures docs/dashboards
 
 picture: $(READY)  ## docs/curves.svg, docs/chunks.svg
 	$(BIN)/omniwatch simulate --scenario overload --speed max --start-time 0 > build-overload.jsonl
 	$(BIN)/omniwatch replay build-overload.jsonl --plot docs/curves.svg
 	rm build-overload.jsonl
-	$(BIN)/python tests/chunks_picture.py docs/chunks.svg
+	PYTHONPATH=tests $(BIN)/python -m helpers.chunks_picture docs/chunks.svg

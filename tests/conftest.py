@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 
@@ -18,6 +19,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A command that a test runs in this process sets up the log: the next test finds it as it was."""
+    logger = logging.getLogger("omniwatch")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    level, logger.propagate, logger.handlers[:] = before
+    logger.setLevel(level)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import jsonschema
 import msgspec
@@ -11,39 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.events import EXAMPLES
+from helpers.paths import CLONE
 from omniwatch import events
 
-SCHEMA = Path(__file__).parents[1] / "docs" / "events.schema.json"
+SCHEMA = CLONE / "docs" / "events.schema.json"
 GOOD = b'{"ev":"audio","t":1.5,"stream":"a","frame_id":3}'
-
-EXAMPLES = [
-    {
-        "ev": "stream_start",
-        "t": 1.0,
-        "stream": "a",
-        "peer": "10.0.0.7:4431",
-        "codec_hz": 12.5,
-        "kind": "video",
-    },
-    {"ev": "video", "t": 1.0, "stream": "a", "pts_ms": 33.4, "frame_id": "f1"},
-    {"ev": "turn", "t": 1.0, "stream": "a", "turn": "t1", "chars": 12, "w": "x", "n": 4},
-    {
-        "ev": "audio",
-        "t": 1.0,
-        "stream": "a",
-        "codes": [1, 2, 3, 4],
-        "checksum": 4,
-        "expert_mask": 15,
-        "turn": 7,
-    },
-    {"ev": "played", "t": 1.0, "stream": "a", "played_ms": 400, "turn": "t1"},
-    {"ev": "turn_end", "t": 1.0, "stream": "a", "turn": "t1", "reason": "completed"},
-    {"ev": "rtt", "t": 1.0, "stream": "a", "rtt_ms": 412.5},
-    {"ev": "realign", "t": 1.0, "stream": "a", "shift_ms": -48},
-    {"ev": "rtx", "t": 1.0, "stream": "a", "from_id": 9, "count": 3, "result": "hit"},
-    {"ev": "resume", "t": 1.0, "stream": "a", "last_good_id": 8, "result": "hit", "extra_ms": 40.0},
-    {"ev": "stream_end", "t": 1.0, "stream": "a", "reason": "closed"},
-]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: str(e["ev"]))

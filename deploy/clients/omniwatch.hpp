@@ -1,24 +1,26 @@
-// A client that a lost network does not silence: it comes back and hears the next frame. C++17, POSIX sockets, nothing else.
+// Receives speech over a mobile network: a client that reconnects and continues with the next frame. C++17 and libcurl.
 //
-//     struct Player : omniwatch::Ears { void audio(uint32_t id, const std::string& pcm, double play_at) override; };
+//     struct Player : omniwatch::TurnCallbacks { void audio(uint32_t id, const std::string& pcm, double play_at) override; };
 //     Player player;
-//     omniwatch::Client client("orin.local", 8000, player);
+//     omniwatch::Client client("https://orin.local:8000", player);
 //     std::string reason = client.speak(R"({"stream": true, "model": "...", "messages": [...]})");
 //
-// Frame, Decoder, Playout, Hearing and Session are pure: time, bytes and luck are given, virtual calls come out. They are
-// the machines of omniwatch.client (Python), and the same vectors test both. Client gives them sockets and a clock.
-// Times are seconds of one monotonic clock; names say where it is milliseconds. Not for several threads.
+// Compile with -lcurl. libcurl resolves names, connects and runs TLS; this file has the protocol.
+//
+// Frame, Decoder, Playout, ReorderBuffer, Session and ResponseParser are pure: time, bytes and randomness are arguments, the
+// results are virtual calls. omniwatch.client (Python) has the same state machines, and the same vectors test both. Client
+// gives them connections and a clock. Times are seconds of one monotonic clock; names state where it is milliseconds.
+// Use a Client from one thread.
 #pragma once
 
+#include <curl/curl.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -29,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -74,7 +77,7 @@ inline bool verify(const Frame& frame, bool codes = false) {
   return checksum(frame.payload.data(), size) == frame.checksum;
 }
 
-// Cuts frames out of a byte stream that arrives in pieces. Throws std::runtime_error for what cannot be a frame.
+// Splits a byte stream, which arrives in pieces, into frames. Throws std::runtime_error for an invalid frame.
 class Decoder {
  public:
   std::vector<Frame> feed(const std::string& data) {
@@ -109,7 +112,7 @@ class Decoder {
 };
 
 // ---- numbers, words -------------------------------------------------------------------------------------------------
-// Without the C library's help: in an application of the user's own language that would write 0,25.
+// Without the C library, which writes 0,25 in an application that uses the user's locale.
 
 inline std::string lower(std::string text) {
   for (char& c : text) {
@@ -118,14 +121,15 @@ inline std::string lower(std::string text) {
   return text;
 }
 
-// A number to its thousandths, as JSON has it.
+// Format a number with three decimals, as JSON requires; numbers beyond 1e15 are cut to that.
 inline std::string thousandths(double value) {
+  value = std::max(-1e15, std::min(1e15, value));
   const long long whole = std::llround(std::abs(value) * 1000);
   const std::string rest = std::to_string(whole % 1000);
   return (value < 0 && whole ? "-" : "") + std::to_string(whole / 1000) + "." + std::string(3 - rest.size(), '0') + rest;
 }
 
-// "0.25", "80", "1e+06"; none for what is no such number.
+// Parse "0.25", "80", "1e+06"; none for anything else.
 inline std::optional<double> decimal(const std::string& text) {
   size_t at = 0;
   double value = 0;
@@ -150,7 +154,7 @@ inline std::optional<double> decimal(const std::string& text) {
   return scale < 0 ? value / std::pow(10.0, -scale) : value * std::pow(10.0, scale);
 }
 
-// A whole number of 32 bits; none for what is none.
+// Parse a whole number of 32 bits; none for anything else.
 inline std::optional<uint32_t> whole(const std::string& text) {
   uint64_t value = 0;
   if (text.empty() || text.size() > 10) return std::nullopt;
@@ -162,64 +166,72 @@ inline std::optional<uint32_t> whole(const std::string& text) {
   return static_cast<uint32_t>(value);
 }
 
-// The value of a name in a flat JSON object, strings without their quotes; enough for what the server says in END and FORMAT.
+// Return the value of a name in a flat JSON object as it is written, a string with its quotes: enough for END and FORMAT
+// frames. Empty for an absent name or a value without an end.
 inline std::string json_value(const std::string& json, const std::string& name) {
   size_t at = json.find("\"" + name + "\"");
   if (at == std::string::npos || (at = json.find(':', at)) == std::string::npos) return "";
   at = json.find_first_not_of(" \t\r\n", at + 1);
   if (at == std::string::npos) return "";
-  if (json[at] == '"') return json.substr(at + 1, json.find('"', at + 1) - at - 1);
-  return json.substr(at, json.find_first_of(",} \t\r\n", at) - at);
+  const size_t end = json[at] == '"' ? json.find('"', at + 1) : json.find_first_of(",} \t\r\n", at);
+  if (end == std::string::npos) return "";
+  return json.substr(at, end - at + (json[at] == '"' ? 1 : 0));
 }
 
-// ---- hearing --------------------------------------------------------------------------------------------------------
+// The same for a string, without its quotes; empty for anything else.
+inline std::string json_string(const std::string& json, const std::string& name) {
+  const std::string value = json_value(json, name);
+  return value.size() < 2 || value[0] != '"' ? "" : value.substr(1, value.size() - 2);
+}
+
+// ---- reorder buffer ------------------------------------------------------------------------------------------------
 
 struct Config {
-  double silence_s = 1.0;        // nothing heard for so long, or for four of the server's "still here": the network is lost
-  double hurry_s = 0.5;          // the same, or two of them, where there is no more to play than a return takes
-  int32_t client_win = 150;      // frames kept: those that wait for one before them, and the newest heard
-  int32_t cache_win = 75;        // the most frames asked for at once, where the server does not say how many it holds
-  int32_t rtx_thr = 3;           // so many frames missing in a row are asked for again
-  double rtx_again_s = 0.3;      // asked for in vain, they are asked for again after so long
-  double rtx_patience_s = 1.0;   // after so long they are given up
-  double reorder_s = 0.1;        // fewer missing frames are waited for so long, longer while there is something to play
-  double drift_ms = 40.0;        // past this, sound is forced back onto the picture
-  double playout_ms = 80.0;      // what is held back before the first frame plays
-  double backoff_s = 1.0;        // the longest pause between two attempts to come back
-  double answer_s = 10.0;        // how long the model server may take to begin its answer
-  // Without a way to the server for so long, the turn is given up; if not set, when the server has done so for certain.
+  double silence_s = 1.0;        // without data before the connection counts as lost; at least four heartbeats
+  double hurry_s = 0.5;          // the same where less audio is buffered than a return takes; at least two heartbeats
+  int32_t client_win = 150;      // frames kept: those that wait for a missing one, and the newest delivered
+  int32_t cache_win = 75;        // most frames in one retransmission request, where the server does not state it
+  int32_t rtx_thr = 3;           // consecutive missing frames from which on retransmission is requested
+  double rtx_again_s = 0.3;      // before an unanswered retransmission request is repeated
+  double rtx_patience_s = 1.0;   // before requested frames count as lost
+  double reorder_s = 0.1;        // wait for fewer missing frames than rtx_thr; longer while buffered audio lasts
+  double drift_ms = 40.0;        // drift between voice and picture above which the voice is realigned
+  double playout_ms = 80.0;      // audio buffered before the first frame plays
+  double backoff_s = 1.0;        // longest pause between two attempts to reconnect
+  double answer_s = 10.0;        // for the model server to begin its answer
+  // Without a connection before the turn is given up; if not set, once the server's grace is over.
   std::optional<double> give_up_s;
 };
 
-// What an application hears: override what is of use.
-struct Ears {
-  virtual ~Ears() = default;
+// What an application receives: override what is of use.
+struct TurnCallbacks {
+  virtual ~TurnCallbacks() = default;
   virtual void format(int /*sample_rate_hz*/, int /*channels*/) {}                              // speech from here on
   virtual void audio(uint32_t /*frame_id*/, const std::string& /*pcm*/, double /*play_at*/) {}  // play 80 ms
   virtual void text(const std::string& /*utf8*/) {}
   virtual void event(const std::string& /*json*/) {}
   virtual void lost(uint32_t /*from_id*/, uint32_t /*count*/) {}  // will not come: conceal 80 ms for each
-  virtual void realign(double /*shift_ms*/) {}                    // drop so much (negative), or hold still for so long
-  // Something new is heard after an outage: `answer_s` after setting out, `late_s` after the player ran dry.
+  virtual void realign(double /*shift_ms*/) {}                    // drop |shift_ms| (negative), or pause that long
+  // New data after an outage: `answer_s` after the first attempt, `late_s` after the player ran dry.
   virtual void resumed(const std::string& /*result*/, double /*outage_s*/, double /*answer_s*/, double /*late_s*/) {}
 };
 
-// What a session wants done beside what is heard. `conn` numbers its connections.
-struct Handler {
-  virtual ~Handler() = default;
-  virtual void open(int conn) = 0;                           // connect, then call opened() or closed()
-  virtual void ask(int conn, const std::string& resume) = 0; // POST /v1/resume with this body, or, empty, begin the turn
+// What a Session calls beside TurnCallbacks. `conn` numbers its connections.
+struct SessionHandler {
+  virtual ~SessionHandler() = default;
+  virtual void open(int conn) = 0;                           // connect, then call opened(), closed() or untrusted()
+  virtual void ask(int conn, const std::string& resume) = 0; // POST /v1/resume with this body, or, if empty, the chat
   virtual void drop(int conn) = 0;                           // close a connection
   virtual void rtx(uint32_t from_id, uint32_t count) = 0;    // POST /v1/rtx, then call again() or refused()
   virtual void report_realign(double shift_ms) = 0;          // POST /v1/realign
   virtual void ended(const std::string& reason) = 0;         // "done", or why not
 };
 
-// A player that holds back `buffer_s` before its first frame and stands still while it has nothing to play.
+// Models a player that buffers `buffer_s` before its first frame and pauses while it has nothing to play.
 class Playout {
  public:
   explicit Playout(double buffer_s) : buffer_s_(buffer_s) {}
-  std::optional<double> dry_at;  // when all that is there will have been played; none before the first frame
+  std::optional<double> dry_at;  // when the buffered audio will have been played; none before the first frame
 
   double add(double now, double seconds) {
     if (!dry_at) {
@@ -231,18 +243,18 @@ class Playout {
     added_s_ += seconds;
     return play_at;
   }
-  // How far the voice leads the picture, which is at `pts_ms` now; none while there is no voice.
+  // Return how far the voice leads the picture, which is at `pts_ms` now; none while no voice plays.
   std::optional<double> drift_ms(double now, double pts_ms) {
     picture_ = {now, pts_ms};
     if (!dry_at || now < began_at_) return std::nullopt;
     if (!base_ms_) base_ms_ = pts_ms - (now - began_at_) * 1000;
     return (added_s_ - std::max(0.0, *dry_at - now)) * 1000 - (pts_ms - *base_ms_);
   }
-  // Take away as much of a drift as can be; return the milliseconds dropped (negative) or held still.
+  // Correct a drift as far as possible; return the milliseconds dropped (negative) or paused.
   double shift(double now, double drift_ms) {
     if (!dry_at) return 0;
     const double shift_s = std::max(drift_ms / 1000, -std::max(0.0, *dry_at - now));
-    if (shift_s > 0) dry_at = std::max(*dry_at, now);  // a player that has run dry holds still from now on
+    if (shift_s > 0) dry_at = std::max(*dry_at, now);  // a player that has run dry pauses from now on
     *dry_at += shift_s;
     return shift_s * 1000;
   }
@@ -253,18 +265,18 @@ class Playout {
   std::optional<double> base_ms_;
 };
 
-// Frames into speech: in order, each once, damaged ones left out, missing ones asked for again or given up.
-class Hearing {
+// Delivers frames in order and once each; drops damaged ones, requests missing ones again or skips them.
+class ReorderBuffer {
  public:
-  Hearing(Ears& ears, Handler& handler, const Config& config)
-      : cache_win(config.cache_win), playout(config.playout_ms / 1000), ears_(ears), handler_(handler), config_(config) {}
+  ReorderBuffer(TurnCallbacks& callbacks, SessionHandler& handler, const Config& config)
+      : cache_win(config.cache_win), playout(config.playout_ms / 1000), callbacks_(callbacks), handler_(handler), config_(config) {}
 
-  uint32_t last = 0, part = 0;  // the place up to which all was heard or given up
-  int32_t cache_win;            // the most frames asked for at once
+  uint32_t last = 0, part = 0;  // the place up to which all frames were delivered or skipped
+  int32_t cache_win;            // most frames in one retransmission request
   std::optional<std::string> ended;
   double frame_s = 0.08;
   uint32_t spoken = 0, duplicates = 0, corrupt = 0, missed = 0;
-  std::deque<std::pair<uint32_t, std::string>> recent;  // the newest frames heard, at most client_win
+  std::deque<std::pair<uint32_t, std::string>> recent;  // newest frames delivered, at most client_win
   Playout playout;
 
   void take(double now, const Frame& frame) {
@@ -278,20 +290,24 @@ class Hearing {
       duplicates++;
       return;
     }
-    while (distance(last, frame.id) > config_.client_win) {  // more is missing than can be waited for
-      pass_over(now, held_.empty() ? distance(last, frame.id) - 1 : missing());
+    if (ahead > MAX_JUMP || held_.size() >= MAX_HELD) {
+      corrupt++;
+      return;
+    }
+    while (distance(last, frame.id) > config_.client_win) {  // the gap exceeds the window
+      skip(now, held_.empty() ? distance(last, frame.id) - 1 : missing_run());
       if (ended) return;
     }
     held_[{frame.id, frame.part}] = frame;
     release(now);
   }
-  // Look after what is missing: ask again, or give up what is not to be waited for any longer.
+  // Request missing frames again, or skip them once their time is over.
   void settle(double now) {
     while (!held_.empty() && !ended) {
-      const int32_t run = missing();
+      const int32_t run = missing_run();
       if (!gap_at_) gap_at_ = rtx_at_ = now;
-      if (now >= patience(run)) {
-        pass_over(now, run);
+      if (now >= wait_until(run)) {
+        skip(now, run);
         continue;
       }
       if (run >= config_.rtx_thr && now >= rtx_at_) {
@@ -302,22 +318,26 @@ class Hearing {
     }
     gap_at_.reset();
   }
-  void pause() { gap_at_.reset(); }  // whoever comes back brings what is missing: it is not given up before
+  void pause() { gap_at_.reset(); }  // the return brings what is missing
   void refused(double now, uint32_t from_id) {
     if (held_.empty() || !gap_at_ || from_id != last + 1) return;
-    pass_over(now, missing());
+    skip(now, missing_run());
     settle(now);
   }
   std::optional<double> wake_at() const {
     if (!gap_at_ || held_.empty()) return std::nullopt;
-    const int32_t run = missing();
-    return run >= config_.rtx_thr ? std::min(patience(run), rtx_at_) : patience(run);
+    const int32_t run = missing_run();
+    return run >= config_.rtx_thr ? std::min(wait_until(run), rtx_at_) : wait_until(run);
   }
 
  private:
-  // Frames of speech before the nearest that waits; 0 where only text is missing. What is said after a missing frame does
-  // not end the run: the next frame may be missing, too.
-  int32_t missing() const {
+  static constexpr uint32_t MAX_RATE_HZ = 768000, MAX_CHANNELS = 32;
+  static constexpr int32_t MAX_JUMP = 45000;  // an hour of speech: a frame that is further ahead counts as damaged
+  static constexpr size_t MAX_HELD = 2048;    // frames behind a missing one; what comes on top counts as damaged
+
+  // Count missing frames of speech before the nearest held one; 0 where only text is missing. Text that follows a missing
+  // frame does not end the run: the next frame may be missing, too.
+  int32_t missing_run() const {
     int32_t speech = INT32_MAX, newest = 0;
     for (const auto& [key, frame] : held_) {
       const int32_t ahead = distance(last, key.first);
@@ -327,25 +347,25 @@ class Hearing {
     }
     return speech < INT32_MAX ? speech : newest;
   }
-  bool may_grow() const {  // neither speech nor the end of the turn waits behind the run
+  bool may_grow() const {  // neither speech nor the end of the turn is held behind the run
     return std::none_of(held_.begin(), held_.end(),
                         [](const auto& held) { return held.first.second == 0 || held.second.kind == END; });
   }
-  double patience(int32_t run) const {
+  double wait_until(int32_t run) const {
     const double began = gap_at_.value_or(0);
     if (run >= config_.rtx_thr) return began + config_.rtx_patience_s;
     const double wait_s = run && may_grow() ? config_.rtx_patience_s : config_.reorder_s;
     return std::max(began + wait_s, playout.dry_at.value_or(0));
   }
-  void pass_over(double now, int32_t run) {
+  void skip(double now, int32_t run) {
     if (run) {
       const uint32_t from = last + 1, count = static_cast<uint32_t>(run);
       missed += count;
       playout.add(now, run * frame_s);
       last += count;
       part = 0;
-      ears_.lost(from, count);
-      // What was said between them is behind the place now.
+      callbacks_.lost(from, count);
+      // Text and events between the skipped frames are behind the place now.
       std::map<std::pair<uint32_t, uint32_t>, Frame> between;
       for (auto it = held_.begin(); it != held_.end();) {
         const uint32_t after = it->first.first - from;
@@ -373,7 +393,7 @@ class Hearing {
       if (next == held_.end()) {
         next = held_.find({last + 1, 0});
         if (next == held_.end()) return;
-        // Text that is missing is not waited for once its frame is over; what there is of it comes first.
+        // Missing text is not waited for once the next frame is here; the text that is held comes first.
         const auto text = held_.lower_bound({last, part});
         if (text != held_.end() && text->first.first == last) next = text;
       }
@@ -391,24 +411,29 @@ class Hearing {
       recent.emplace_back(frame.id, frame.payload);
       if (recent.size() > static_cast<size_t>(config_.client_win)) recent.pop_front();
       const double seconds = codes_ ? frame_s : static_cast<double>(frame.payload.size()) / bytes_per_s_;
-      ears_.audio(frame.id, frame.payload, playout.add(now, seconds));
+      callbacks_.audio(frame.id, frame.payload, playout.add(now, seconds));
     } else if (frame.kind == TEXT) {
-      ears_.text(frame.payload);
+      callbacks_.text(frame.payload);
     } else if (frame.kind == FORMAT) {
-      const int rate = std::atoi(json_value(frame.payload, "sample_rate_hz").c_str());
-      const int channels = std::atoi(json_value(frame.payload, "channels").c_str());
-      codes_ = json_value(frame.payload, "codec") != "pcm16";
+      const uint32_t rate = whole(json_value(frame.payload, "sample_rate_hz")).value_or(0);
+      const uint32_t channels = whole(json_value(frame.payload, "channels")).value_or(0);
+      if (!rate || rate > MAX_RATE_HZ || !channels || channels > MAX_CHANNELS) {
+        ended = "refused: odd format";
+        return;
+      }
+      codes_ = json_string(frame.payload, "codec") != "pcm16";
       bytes_per_s_ = 2.0 * rate * channels;
-      ears_.format(rate, channels);
+      callbacks_.format(static_cast<int>(rate), static_cast<int>(channels));
     } else if (frame.kind == END) {
-      ended = json_value(frame.payload, "reason");
+      ended = json_string(frame.payload, "reason");
+      if (ended->empty()) ended = "refused: odd end";
     } else {
-      ears_.event(frame.payload);
+      callbacks_.event(frame.payload);
     }
   }
 
-  Ears& ears_;
-  Handler& handler_;
+  TurnCallbacks& callbacks_;
+  SessionHandler& handler_;
   const Config config_;
   std::map<std::pair<uint32_t, uint32_t>, Frame> held_;
   std::optional<double> gap_at_;
@@ -420,108 +445,122 @@ class Hearing {
 
 using Headers = std::map<std::string, std::string>;  // names in lower case
 
-// What a server says of a turn in the head of its first answer.
-struct Terms {
+// What a server states about a turn in the head of its first response.
+struct TurnHeaders {
   std::string stream;
   uint32_t first_id = 0;
   double frame_ms = 80;
-  double heartbeat_s = 0;  // how often the server says that it is still here, where it says so
-  double grace_s = 30;     // how long it holds the turn for a client that is away
+  double heartbeat_s = 0;  // between the server's heartbeats; 0 where it states none
+  double grace_s = 30;     // for which the server keeps the turn for a client that is disconnected
   std::optional<uint32_t> cache_win;
 
-  // Set all from an answer; returns why it is none that a turn can be heard from, empty for one that is.
+  // Set all from a response; return why it begins no resumable turn, empty for one that does.
   std::string read(int status, const Headers& headers) {
     const auto id = headers.find("x-omni-resume");
     if (status != 200 || id == headers.end() || id->second.empty()) return std::to_string(status);
+    // The id is sent back in JSON and in a header.
+    constexpr const char* ALLOWED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    if (id->second.size() > 128 || id->second.find_first_not_of(ALLOWED) != std::string::npos) return "odd x-omni-resume";
     const auto first = headers.find("x-omni-first-id");
     const auto from = whole(first == headers.end() ? "" : first->second);
     if (!from) return "odd x-omni-first-id";
     first_id = *from;
-    const std::pair<const char*, double*> numbers[] = {
-        {"x-omni-frame-ms", &frame_ms}, {"x-omni-heartbeat-s", &heartbeat_s}, {"x-omni-grace-s", &grace_s}};
-    for (const auto& [name, value] : numbers) {
-      const auto said = headers.find(name);
-      if (said == headers.end()) continue;
-      const auto number = decimal(said->second);
-      if (!number) return std::string("odd ") + name;
+    struct Bounded {
+      const char* name;
+      double *value, least, most;
+    };
+    const Bounded numbers[] = {{"x-omni-frame-ms", &frame_ms, 1, 10000},
+                               {"x-omni-heartbeat-s", &heartbeat_s, 0, 86400},
+                               {"x-omni-grace-s", &grace_s, 0, 604800}};
+    for (const auto& [name, value, least, most] : numbers) {
+      const auto stated = headers.find(name);
+      if (stated == headers.end()) continue;
+      const auto number = decimal(stated->second);
+      if (!number || *number < least || *number > most) return std::string("odd ") + name;
       *value = *number;
     }
     const auto cache = headers.find("x-omni-cache-win");
     if (cache != headers.end()) {
       cache_win = whole(cache->second);
-      if (!cache_win || *cache_win == 0 || *cache_win > INT32_MAX) return "odd x-omni-cache-win";
+      if (!cache_win || *cache_win == 0 || *cache_win > 1000000) return "odd x-omni-cache-win";
     }
     stream = id->second;
     return "";
   }
 };
 
-// One turn over connections that come and go. Every input has the time it comes at; wake_at() says when tick() is due.
+// Reason of a turn for which no connection came about.
+constexpr const char* NO_WAY = "no way to the server";
+
+// Runs one turn over changing connections. Every input states its time; wake_at() tells when tick() is due.
+// `handshake_rtts`: round trips that a connection takes to establish, 1 for TCP, 2 with TLS 1.3.
 class Session {
  public:
-  Session(Ears& ears, Handler& handler, const Config& config, std::function<double()> jitter)
-      : hearing(ears, handler, config), ears_(ears), handler_(handler), config_(config), jitter_(std::move(jitter)) {}
+  Session(TurnCallbacks& callbacks, SessionHandler& handler, const Config& config, std::function<double()> jitter,
+          int handshake_rtts = 1)
+      : buffer(callbacks, handler, config), callbacks_(callbacks), handler_(handler), config_(config),
+        jitter_(std::move(jitter)), handshake_rtts_(handshake_rtts) {}
 
-  std::string stream;  // the id to resume under, once there is one
-  Hearing hearing;
+  std::string stream;  // id to resume under; empty before the first response
+  ReorderBuffer buffer;
 
   bool over() const { return mode_ == Mode::Over; }
   void start(double now) {
-    heard_at_ = now;
+    data_at_ = now;
     attempt(now);
   }
   void opened(double now, int conn) {
     const auto began = opened_at_.find(conn);
-    if (began == opened_at_.end() || has(asked_, conn) || has(standing_, conn)) return;
-    saw_rtt(now - began->second);
-    if (mode_ == Mode::Hearing || (mode_ == Mode::Asking && !asked_.empty())) {
+    if (began == opened_at_.end() || has(asked_, conn) || has(idle_, conn)) return;
+    saw_rtt((now - began->second) / handshake_rtts_);
+    if (mode_ == Mode::Receiving || (mode_ == Mode::Starting && !asked_.empty())) {
       drop(conn);
     } else if (may_ask_) {
       ask(now, conn);
     } else {
-      standing_.push_back(conn);
+      idle_.push_back(conn);
     }
   }
   void head(double now, int conn, int status, const Headers& headers) {
     if (!has(asked_, conn)) return;
     if (conn == last_asked_) saw_rtt(now - asked_at_);
-    if (status == 429 || status == 503) {  // a server that asks to be left alone for a moment
+    if (status == 429 || status == 503) {  // the server is busy
       drop(conn);
       next_try_ = now + 1.0;
     } else if (stream.empty()) {
-      const std::string why = terms_.read(status, headers);
+      const std::string why = turn_headers_.read(status, headers);
       if (!why.empty()) return end("refused: " + why);
-      stream = terms_.stream;
-      hearing.last = terms_.first_id - 1;
-      hearing.part = 0;
-      hearing.frame_s = terms_.frame_ms / 1000;
-      if (terms_.cache_win) hearing.cache_win = static_cast<int32_t>(*terms_.cache_win);
-      hear(now, conn);
+      stream = turn_headers_.stream;
+      buffer.last = turn_headers_.first_id - 1;
+      buffer.part = 0;
+      buffer.frame_s = turn_headers_.frame_ms / 1000;
+      if (turn_headers_.cache_win) buffer.cache_win = static_cast<int32_t>(*turn_headers_.cache_win);
+      receive(now, conn);
     } else if (status == 404 || status == 410 || status == 416) {
       end(status == 404 ? "unknown" : status == 410 ? "gone" : "ahead");
     } else if (status != 206) {  // 409: a later attempt has arrived before this one
       drop(conn);
-    } else {  // not heard yet: the frames behind the head may take longer than another attempt
+    } else {  // no data yet: lost packets may delay the frames for longer than another attempt takes
       const auto result = headers.find("x-omni-result");
       results_[conn] = result == headers.end() ? "hit" : result->second;
     }
   }
   void data(double now, int conn, const std::vector<Frame>& frames) {
     if (!has(asked_, conn) || stream.empty()) return;
-    if (mode_ == Mode::Hearing || !frames.empty()) hear(now, conn);
-    const uint32_t spoken = hearing.spoken;
-    const double dry_at = hearing.playout.dry_at.value_or(now);
+    if (mode_ == Mode::Receiving || !frames.empty()) receive(now, conn);
+    const uint32_t spoken = buffer.spoken;
+    const double dry_at = buffer.playout.dry_at.value_or(now);
     for (const Frame& frame : frames) {
       if (frame.kind == END && frame.part == 0) {
-        farewell(now, conn, json_value(frame.payload, "reason"));
+        superseded(now, conn, json_string(frame.payload, "reason"));
         break;
       }
-      hearing.take(now, frame);
+      buffer.take(now, frame);
     }
-    if (mode_ == Mode::Hearing) hearing.settle(now);
-    if (lost_at_ && (hearing.spoken > spoken || hearing.ended)) {
+    if (mode_ == Mode::Receiving) buffer.settle(now);
+    if (lost_at_ && (buffer.spoken > spoken || buffer.ended)) {
       const auto result = results_.find(conn);
-      ears_.resumed(result == results_.end() ? "" : result->second, now - *lost_at_, now - seek_at_,
+      callbacks_.resumed(result == results_.end() ? "" : result->second, now - *lost_at_, now - reconnect_at_,
                     std::max(0.0, now - dry_at));
       lost_at_.reset();
     }
@@ -531,46 +570,51 @@ class Session {
     if (!opened_at_.erase(conn) || over()) return;
     const bool was_asked = has(asked_, conn);
     forget(conn);
-    if (mode_ == Mode::Hearing && asked_.empty()) {
-      seek(now);
-    } else if (mode_ == Mode::Asking && was_asked) {
+    if (mode_ == Mode::Receiving && asked_.empty()) {
+      reconnect(now);
+    } else if (mode_ == Mode::Starting && was_asked) {
       next_try_ = now + pause();
     }
   }
+  // The server's certificate is not trusted. A turn that has begun retries: a captive portal may have answered.
+  void untrusted(double now, int conn) {
+    if (mode_ == Mode::Starting && opened_at_.count(conn)) return end(NO_WAY);
+    closed(now, conn);
+  }
   void again(double now, const std::vector<Frame>& frames) {
     if (over()) return;
-    for (const Frame& frame : frames) hearing.take(now, frame);
-    if (mode_ == Mode::Hearing) hearing.settle(now);
+    for (const Frame& frame : frames) buffer.take(now, frame);
+    if (mode_ == Mode::Receiving) buffer.settle(now);
     check_end();
   }
   void refused(double now, uint32_t from_id) {
     if (over()) return;
-    hearing.refused(now, from_id);
+    buffer.refused(now, from_id);
     check_end();
   }
   void picture(double now, double pts_ms) {
     if (over()) return;
-    const auto drift = hearing.playout.drift_ms(now, pts_ms);
+    const auto drift = buffer.playout.drift_ms(now, pts_ms);
     if (!drift || std::abs(*drift) <= config_.drift_ms) return;
-    const double shift_ms = hearing.playout.shift(now, *drift);
+    const double shift_ms = buffer.playout.shift(now, *drift);
     if (shift_ms == 0) return;
-    ears_.realign(shift_ms);
+    callbacks_.realign(shift_ms);
     handler_.report_realign(shift_ms);
   }
   void tick(double now) {
     if (over()) return;
-    if (mode_ == Mode::Hearing) {
-      hearing.settle(now);
+    if (mode_ == Mode::Receiving) {
+      buffer.settle(now);
       check_end();
     }
-    if (mode_ == Mode::Hearing) {
-      if (now >= silent_at()) seek(now);
+    if (mode_ == Mode::Receiving) {
+      if (now >= silent_at()) reconnect(now);
     } else if (over()) {
       return;
     } else if (now >= give_up_at()) {
-      end("no way to the server");
+      end(NO_WAY);
     } else if (now >= next_try_) {
-      if (mode_ == Mode::Asking) {
+      if (mode_ == Mode::Starting) {
         for (const int conn : std::vector<int>(asked_)) drop(conn);
       }
       attempt(now);
@@ -578,15 +622,15 @@ class Session {
   }
   std::optional<double> wake_at() const {
     if (over()) return std::nullopt;
-    if (mode_ != Mode::Hearing) return std::min(next_try_, give_up_at());
-    const auto gap = hearing.wake_at();
+    if (mode_ != Mode::Receiving) return std::min(next_try_, give_up_at());
+    const auto gap = buffer.wake_at();
     return gap ? std::min(*gap, silent_at()) : silent_at();
   }
 
  private:
-  enum class Mode { Asking, Hearing, Seeking, Over };
+  enum class Mode { Starting, Receiving, Reconnecting, Over };
   static constexpr int QUICK_TRIES = 5;
-  static constexpr double GRACE_AND_S = 5.0;  // the server notices later than the client that nothing passes
+  static constexpr double GRACE_SLACK_S = 5.0;  // longest delay until the server notices the disconnect
   static constexpr size_t SPARE_CONNECTIONS = 6;
 
   static bool has(const std::vector<int>& conns, int conn) {
@@ -599,51 +643,51 @@ class Session {
     asked_at_ = now;
     last_asked_ = conn;
     asks_++;
-    if (mode_ == Mode::Asking) {
+    if (mode_ == Mode::Starting) {
       next_try_ = now + config_.answer_s;
       return handler_.ask(conn, "");
     }
-    std::string body = "{\"stream\": \"" + stream + "\", \"last_good_id\": " + std::to_string(hearing.last) +
-                       ", \"part\": " + std::to_string(hearing.part) + ", \"rest\": true, \"attempt\": " +
-                       std::to_string(asks_) + ", \"outage_ms\": " + ms(now - heard_at_) + ", \"rtt_ms\": " + ms(rtt_s_);
-    if (hearing.playout.dry_at) body += ", \"due_ms\": " + ms(*hearing.playout.dry_at - now);
+    std::string body = "{\"stream\": \"" + stream + "\", \"last_good_id\": " + std::to_string(buffer.last) +
+                       ", \"part\": " + std::to_string(buffer.part) + ", \"rest\": true, \"attempt\": " +
+                       std::to_string(asks_) + ", \"outage_ms\": " + ms(now - data_at_) + ", \"rtt_ms\": " + ms(rtt_s_);
+    if (buffer.playout.dry_at) body += ", \"due_ms\": " + ms(*buffer.playout.dry_at - now);
     handler_.ask(conn, body + "}");
   }
-  void saw_rtt(double took_s) {  // a handshake, or a question and its answer: the round trip is no longer
+  void saw_rtt(double took_s) {  // an upper bound of the round trip
     took_s = std::max(0.001, took_s);
     rtt_s_ = rtt_s_ > 0 ? std::min(rtt_s_, took_s) : took_s;
   }
-  double give_up_at() const { return heard_at_ + config_.give_up_s.value_or(terms_.grace_s + GRACE_AND_S); }
-  // When the network is taken for lost, if nothing is heard: sooner when the player would run dry meanwhile.
+  double give_up_at() const { return data_at_ + config_.give_up_s.value_or(turn_headers_.grace_s + GRACE_SLACK_S); }
+  // When the connection counts as lost without data: sooner if the player would run dry meanwhile.
   double silent_at() const {
-    const double at = heard_at_ + std::max(config_.silence_s, 4 * terms_.heartbeat_s);
-    if (!hearing.playout.dry_at) return at;
-    const double hurry_s = std::max(config_.hurry_s, 2 * terms_.heartbeat_s);
-    return std::min(at, std::max(heard_at_ + hurry_s, *hearing.playout.dry_at - 3 * rtt_s_));
+    const double at = data_at_ + std::max(config_.silence_s, 4 * turn_headers_.heartbeat_s);
+    if (!buffer.playout.dry_at) return at;
+    const double hurry_s = std::max(config_.hurry_s, 2 * turn_headers_.heartbeat_s);
+    return std::min(at, std::max(data_at_ + hurry_s, *buffer.playout.dry_at - (2 + handshake_rtts_) * rtt_s_));
   }
-  void seek(double now) {
-    mode_ = Mode::Seeking;
-    hearing.pause();
+  void reconnect(double now) {
+    mode_ = Mode::Reconnecting;
+    buffer.pause();
     if (!lost_at_) {
-      lost_at_ = heard_at_;
-      seek_at_ = now;
+      lost_at_ = data_at_;
+      reconnect_at_ = now;
       results_.clear();
     }
     tries_ = 0;
     attempt(now);
   }
-  // Ask on a connection that stands, or on the first that will; two are opened at first, for one may be lost.
+  // Send the request on an idle connection, else on the next established. The first attempt opens two: one may be lost.
   void attempt(double now) {
     tries_++;
     next_try_ = now + pause();
     may_ask_ = true;
-    if (!standing_.empty()) {
-      const int conn = standing_.front();
-      standing_.erase(standing_.begin());
+    if (!idle_.empty()) {
+      const int conn = idle_.front();
+      idle_.erase(idle_.begin());
       ask(now, conn);
     }
     for (int i = 0; i < (tries_ == 1 ? 2 : 1); i++) {
-      // At the server the newest asked wins; of the others the oldest is the least likely to answer.
+      // The newest request wins at the server; of the other connections the oldest is the least likely to answer.
       std::vector<int> spare;
       for (const auto& [conn, at] : opened_at_) {
         if (asked_.empty() || conn != asked_.back()) spare.push_back(conn);
@@ -653,31 +697,31 @@ class Session {
       handler_.open(conns_++);
     }
   }
-  // How long an attempt stays the newest: a round trip and a half at first, then doubling, each +- 25 %.
+  // Retry backoff: 1.5 x RTT, doubled with each attempt after the fifth, with a jitter of +-25 %.
   double pause() {
     double pause_s = rtt_s_ > 0 ? std::min(1.0, std::max(0.1, 1.5 * rtt_s_)) : 0.3;
     pause_s = std::min(config_.backoff_s, pause_s * std::pow(2.0, std::max(0, tries_ - QUICK_TRIES)));
     return pause_s * (0.75 + 0.5 * jitter_());
   }
-  // A connection speaks: those asked before it are done with, and those not asked yet are not needed.
-  void hear(double now, int conn) {
-    mode_ = Mode::Hearing;
-    heard_at_ = now;
+  // Data came on a connection: drop those asked before it and those not asked yet.
+  void receive(double now, int conn) {
+    mode_ = Mode::Receiving;
+    data_at_ = now;
     const std::vector<int> needed(std::find(asked_.begin(), asked_.end(), conn), asked_.end());
     for (const auto& [other, at] : std::map<int, double>(opened_at_)) {
       if (!has(needed, other)) drop(other);
     }
   }
-  void farewell(double now, int conn, const std::string& why) {
-    if (why == "superseded" && conn == last_asked_) return end(why);  // else by a request of our own
+  void superseded(double now, int conn, const std::string& why) {
+    if (why == "superseded" && conn == last_asked_) return end(why);  // else another request of this client took over
     drop(conn);
-    if (asked_.empty()) seek(now);
+    if (asked_.empty()) reconnect(now);
   }
   void check_end() {
-    if (hearing.ended && !over()) end(*hearing.ended);
+    if (buffer.ended && !over()) end(*buffer.ended);
   }
   void forget(int conn) {
-    for (auto* conns : {&asked_, &standing_}) conns->erase(std::remove(conns->begin(), conns->end(), conn), conns->end());
+    for (auto* conns : {&asked_, &idle_}) conns->erase(std::remove(conns->begin(), conns->end(), conn), conns->end());
   }
   void drop(int conn) {
     if (!opened_at_.erase(conn)) return;
@@ -690,17 +734,18 @@ class Session {
     handler_.ended(why);
   }
 
-  Ears& ears_;
-  Handler& handler_;
+  TurnCallbacks& callbacks_;
+  SessionHandler& handler_;
   const Config config_;
   std::function<double()> jitter_;
-  Mode mode_ = Mode::Asking;
-  // Every live connection by when it was begun; of those, the ones that stand unused, and the ones asked on.
+  const int handshake_rtts_;
+  Mode mode_ = Mode::Starting;
+  // Start time of every open connection; of those, the connected ones without a request, and those with one.
   std::map<int, double> opened_at_;
-  std::vector<int> standing_, asked_;
+  std::vector<int> idle_, asked_;
   std::map<int, std::string> results_;
-  double asked_at_ = 0, next_try_ = 0, rtt_s_ = 0, heard_at_ = 0, seek_at_ = 0;
-  Terms terms_;
+  double asked_at_ = 0, next_try_ = 0, rtt_s_ = 0, data_at_ = 0, reconnect_at_ = 0;
+  TurnHeaders turn_headers_;
   std::optional<double> lost_at_;
   bool may_ask_ = true;
   int last_asked_ = -1, asks_ = 0, conns_ = 0, tries_ = 0;
@@ -708,118 +753,183 @@ class Session {
 
 // ---- HTTP -----------------------------------------------------------------------------------------------------------
 
-// One answer as it comes: feed() returns bytes of the body. Throws std::runtime_error for what is no answer.
-class Answer {
+// Parses one response as it arrives: feed() returns bytes of the body. Throws std::runtime_error for an invalid response.
+// curl_easy_recv() gives the bytes of a connection and leaves HTTP to its caller.
+class ResponseParser {
  public:
-  int status = 0;  // 0 until the head is there
+  int status = 0;  // 0 before the head
   Headers headers;
   bool done = false;
 
   std::string feed(const std::string& data) {
-    rest_ += data;
-    if (!status && !read_head()) return "";
     if (done) return "";
-    if (!chunked_) {
-      std::string body = std::move(rest_);
-      rest_.clear();
-      if (left_ >= 0) {
-        body.resize(std::min<size_t>(body.size(), static_cast<size_t>(left_)));
-        left_ -= static_cast<long long>(body.size());
-        done = left_ == 0;
-      }
-      return body;
+    rest_ += data;
+    while (!status) {
+      if (!read_head()) return "";
     }
     std::string body;
-    while (!done) {
-      if (left_ > 0) {
-        const size_t take = std::min<size_t>(rest_.size(), static_cast<size_t>(left_));
-        body.append(rest_, 0, take);
-        rest_.erase(0, take);
-        left_ -= static_cast<long long>(take);
-        if (left_ > 0) break;
-        after_chunk_ = true;
+    if (chunked_) {
+      size_t at = 0;
+      while (!done && read_chunk(at, body)) {
       }
-      const size_t start = after_chunk_ ? 2 : 0;
-      const size_t end = rest_.size() < start ? std::string::npos : rest_.find("\r\n", start);
-      if (end == std::string::npos) {
-        if (rest_.size() > 1024) throw std::runtime_error("a chunk without a size");
-        break;
-      }
-      const std::string size = rest_.substr(start, end - start);
-      if (size.empty() || !std::isxdigit(static_cast<unsigned char>(size[0]))) throw std::runtime_error("not a chunk's size");
-      left_ = std::strtoll(size.c_str(), nullptr, 16);
-      rest_.erase(0, end + 2);
-      after_chunk_ = false;
-      done = left_ == 0;
+      rest_.erase(0, at);
+      return body;
+    }
+    body.swap(rest_);
+    if (left_) {
+      body.resize(static_cast<size_t>(std::min<uint64_t>(body.size(), *left_)));
+      *left_ -= body.size();
+      done = *left_ == 0;
     }
     return body;
   }
 
  private:
+  static constexpr size_t MAX_HEAD = 65536, MAX_CHUNK_LINE = 1024, MAX_DIGITS = 15;
+  static constexpr int MAX_INFORMATIONAL = 20;
+
+  // Parse up to 15 digits, each below `base`; throws for anything else.
+  static uint64_t number(const std::string& text, unsigned base) {
+    uint64_t value = 0;
+    if (text.empty() || text.size() > MAX_DIGITS) throw std::runtime_error("an invalid length");
+    for (const char c : text) {
+      const unsigned digit = c >= '0' && c <= '9'   ? static_cast<unsigned>(c - '0')
+                             : c >= 'a' && c <= 'f' ? static_cast<unsigned>(c - 'a' + 10)
+                             : c >= 'A' && c <= 'F' ? static_cast<unsigned>(c - 'A' + 10)
+                                                    : base;
+      if (digit >= base) throw std::runtime_error("an invalid length");
+      value = value * base + digit;
+    }
+    return value;
+  }
+  // Read a piece of a chunk, or the line with the size of the next; false when more bytes are needed.
+  bool read_chunk(size_t& at, std::string& body) {
+    if (*left_) {
+      const size_t take = static_cast<size_t>(std::min<uint64_t>(rest_.size() - at, *left_));
+      body.append(rest_, at, take);
+      at += take;
+      *left_ -= take;
+      after_chunk_ = *left_ == 0;
+      return after_chunk_;
+    }
+    if (after_chunk_) {
+      if (rest_.size() - at < 2) return false;
+      if (rest_.compare(at, 2, "\r\n") != 0) throw std::runtime_error("a chunk without an end");
+      at += 2;
+      after_chunk_ = false;
+    }
+    const size_t end = rest_.find("\r\n", at);
+    if ((end == std::string::npos ? rest_.size() : end) - at > MAX_CHUNK_LINE) throw std::runtime_error("a chunk without a size");
+    if (end == std::string::npos) return false;
+    const std::string line = rest_.substr(at, end - at);
+    left_ = number(line.substr(0, line.find_first_of("; \t")), 16);
+    at = end + 2;
+    done = *left_ == 0;
+    return true;
+  }
+  // Read the head; false when more bytes are needed, or when it was one of status 1xx.
   bool read_head() {
     const size_t end = rest_.find("\r\n\r\n");
-    if (end == std::string::npos) {
-      if (rest_.size() > 65536) throw std::runtime_error("a head without end");
-      return false;
-    }
-    if (rest_.compare(0, 7, "HTTP/1.") != 0 || end < 12) throw std::runtime_error("not an answer");
-    const int code = std::atoi(rest_.c_str() + 9);
+    if ((end == std::string::npos ? rest_.size() : end) > MAX_HEAD) throw std::runtime_error("a head without an end");
+    if (end == std::string::npos) return false;
+    if (rest_.compare(0, 7, "HTTP/1.") != 0 || end < 12 || rest_[8] != ' ' || (end > 12 && rest_[12] != ' ' && rest_[12] != '\r'))
+      throw std::runtime_error("not an HTTP response");
+    const int code = static_cast<int>(number(rest_.substr(9, 3), 10));
+    if (code < 100 || code > 999) throw std::runtime_error("not an HTTP response");
+    Headers found;
     size_t at = rest_.find("\r\n");
     while (at < end) {
       const size_t next = rest_.find("\r\n", at + 2);
       const std::string line = rest_.substr(at + 2, next - at - 2);
       const size_t colon = line.find(':');
       if (colon != std::string::npos) {
-        const std::string name = lower(line.substr(0, colon));
         const size_t value = line.find_first_not_of(" \t", colon + 1);
-        headers[name] = value == std::string::npos ? "" : line.substr(value, line.find_last_not_of(" \t") - value + 1);
+        found[lower(line.substr(0, colon))] =
+            value == std::string::npos ? "" : line.substr(value, line.find_last_not_of(" \t") - value + 1);
       }
       at = next;
     }
     rest_.erase(0, end + 4);
-    if (code >= 100 && code < 200) {
-      headers.clear();
+    if (code < 200) {
+      if (++informational_ > MAX_INFORMATIONAL) throw std::runtime_error("too many responses of status 1xx");
       return read_head();
     }
-    status = code;
-    chunked_ = lower(headers["transfer-encoding"]) == "chunked";
-    if (chunked_ || status == 204) {
+    const auto encoding = found.find("transfer-encoding");
+    const auto length = found.find("content-length");
+    if (encoding != found.end()) {
+      if (lower(encoding->second) != "chunked") throw std::runtime_error("an unknown transfer encoding");
+      chunked_ = true;
       left_ = 0;
-    } else if (headers.count("content-length")) {
-      left_ = std::strtoll(headers["content-length"].c_str(), nullptr, 10);
+    } else if (code == 204 || code == 304) {
+      left_ = 0;
+    } else if (length != found.end()) {
+      left_ = number(length->second, 10);
     }
-    done = left_ == 0 && !chunked_;
+    done = left_ && *left_ == 0 && !chunked_;
+    headers = std::move(found);
+    status = code;
     return true;
   }
   std::string rest_;
   bool chunked_ = false, after_chunk_ = false;
-  long long left_ = -1;  // bytes of the chunk or the body still to come; -1: until the connection ends
+  int informational_ = 0;
+  std::optional<uint64_t> left_;  // bytes of the chunk or the body still to come; none: until the connection ends
 };
 
 // ---- client ---------------------------------------------------------------------------------------------------------
 
-// One client of one server; speak() hears one turn to its end. `headers` ("Name: value\r\n" each) go with every request.
-class Client : private Handler {
+// Connects to one server; speak() receives one turn to its end. `headers` ("Name: value\r\n" each) go with every request.
+// For https the server's certificate is verified against the system's authorities, or against those in `ca_file` alone (PEM).
+// Throws std::invalid_argument for a URL that is neither http nor https.
+class Client : private SessionHandler {
  public:
-  Client(std::string host, uint16_t port, Ears& ears, Config config = {}, std::string headers = "")
-      : host_(std::move(host)), port_(port), ears_(ears), config_(config), headers_(std::move(headers)) {}
+  Client(const std::string& url, TurnCallbacks& callbacks, Config config = {}, std::string headers = "", std::string ca_file = "")
+      : callbacks_(callbacks), config_(config), headers_(std::move(headers)), ca_file_(std::move(ca_file)) {
+    static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
+    const std::unique_ptr<CURLU, void (*)(CURLU*)> parts(curl_url(), curl_url_cleanup);
+    if (ready != CURLE_OK || !parts || curl_url_set(parts.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
+      throw std::invalid_argument("expected http://host:port or https://host:port, got " + url);
+    const std::string scheme = part(parts.get(), CURLUPART_SCHEME), path = part(parts.get(), CURLUPART_PATH);
+    const std::string port = part(parts.get(), CURLUPART_PORT);
+    if (scheme != "http" && scheme != "https")
+      throw std::invalid_argument("expected http://host:port or https://host:port, got " + url);
+    tls_ = scheme == "https";
+    host_ = part(parts.get(), CURLUPART_HOST) + (port.empty() ? "" : ":" + port);
+    base_ = path.substr(0, path.find_last_not_of('/') + 1);
+    origin_ = scheme + "://" + host_ + "/";
+  }
+  Client(const std::string& host, uint16_t port, TurnCallbacks& callbacks, Config config = {}, std::string headers = "",
+         std::string ca_file = "")
+      : Client((host.find("://") == std::string::npos ? "http://" : "") +
+                   (host.find("://") == std::string::npos && host.find(':') != std::string::npos && host[0] != '['
+                        ? "[" + host + "]"
+                        : host) +
+                   ":" + std::to_string(port),
+               callbacks, config, std::move(headers), std::move(ca_file)) {}
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
-  ~Client() override { wires_.clear(); }
+  ~Client() override { connections_.clear(); }
 
-  // Ask for one turn (the body of a chat request, "stream": true) and hear it. Returns "done", or why it ended before.
-  // `idle` is called every 100 ms or sooner, but not while the host's name is asked for, which may take seconds: return
-  // false to hang up. What the ears throw comes out here; the server is told that nobody listens.
+  // Request one turn (`chat` is the body of a chat request, with "stream": true) and receive it. Returns "done", or why it
+  // ended before. `idle` is called at least every 100 ms: return false to stop the turn. What the callbacks throw comes out
+  // here, and the server is told to stop. A connection that is dropped while its name is resolved may block for seconds.
   std::string speak(const std::string& chat, const std::function<bool()>& idle = [] { return true; }) {
-    addresses_.clear();
-    wires_.clear();
+    connections_.clear();
     dead_.clear();
-    good_ = opened_ = 0;
-    std::mt19937 luck{std::random_device{}()};
+    silent_.clear();
+    good_.clear();
+    reason_.clear();
+    error_.clear();
+    opened_ = 0;
+    resolved_ = false;
+    // A new multi handle has an empty name cache: the name is resolved once a turn.
+    multi_.reset(curl_multi_init());
+    if (!multi_) throw std::runtime_error("libcurl cannot be used");
+    std::mt19937 random{std::random_device{}()};
     std::uniform_real_distribution<double> jitter(0, 1);
     chat_ = chat;
-    reason_.clear();
-    session_ = std::make_unique<Session>(ears_, static_cast<Handler&>(*this), config_, [&] { return jitter(luck); });
+    session_ = std::make_unique<Session>(callbacks_, static_cast<SessionHandler&>(*this), config_,
+                                         [&] { return jitter(random); }, tls_ ? 2 : 1);
     try {
       session_->start(now());
       while (!session_->over()) {
@@ -828,17 +938,19 @@ class Client : private Handler {
           reason_ = "hung up";
           break;
         }
-        turn_wheel(std::min(now() + 0.1, session_->wake_at().value_or(0)));
+        poll_once(std::min(now() + 0.1, session_->wake_at().value_or(0)));
         session_->tick(now());
       }
     } catch (...) {
       hang_up();
       throw;
     }
-    wires_.clear();
+    connections_.clear();
     return reason_;
   }
-  // Say that the picture of `pts_ms` is shown now (from `idle`, or from the ears).
+  // Why no connection came about, after speak() has returned "no way to the server"; else empty.
+  std::string error() const { return reason_ == NO_WAY ? error_ : ""; }
+  // Report that the picture of `pts_ms` is shown now (from `idle`, or from the callbacks).
   void picture(double pts_ms) {
     if (session_) session_->picture(now(), pts_ms);
   }
@@ -848,195 +960,309 @@ class Client : private Handler {
   }
 
  private:
-  struct Wire {  // a connection; numbers of the session are >= 0, the others are for something short
-    int fd = -1;
-    bool connected = false;
+  struct Connection {  // numbers of the session are >= 0, the others belong to short requests
+    Client* client = nullptr;
+    CURL* easy = nullptr;  // null while it waits for another connection to resolve the name
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    bool connected = false, unfiltered = false, skipped = false, unread = false;
+    std::optional<CURLcode> failed;
+    std::string only;             // the address to connect to; empty for any that is not in silent_
+    std::set<std::string> tried;  // addresses for which a socket was opened
     std::string out;
-    Answer answer;
+    ResponseParser response;
     Decoder decoder;
     std::optional<uint32_t> rtx;
-    double until = 0;  // when something short has taken too long
-    size_t address = 0;
-    ~Wire() {
-      if (fd >= 0) ::close(fd);
+    double until = 0;  // timeout of a short request
+    char error[CURL_ERROR_SIZE] = "";
+
+    Connection() = default;
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+    ~Connection() { disconnect(); }
+    void disconnect() {
+      if (!easy) return;
+      curl_multi_remove_handle(client->multi_.get(), easy);
+      curl_easy_cleanup(easy);
+      easy = nullptr;
     }
   };
 
-  struct Address {
-    int family, type, protocol;
-    std::string data;  // a sockaddr
-  };
+  static std::string part(CURLU* url, CURLUPart what) {
+    char* found = nullptr;
+    if (curl_url_get(url, what, &found, 0) != CURLUE_OK) return "";
+    const std::string text = found;
+    curl_free(found);
+    return text;
+  }
 
-  // The first attempt of a turn, two connections, goes where the last connection was made; each further one to the next
-  // address of the name, until one connects.
+  // The first attempt of a turn, two connections, goes to the address that connected last. Each further one skips the
+  // addresses on which an earlier one still waits. libcurl tries the families beside each other, but not the addresses of
+  // one family.
   void open(int conn) override {
-    wires_[conn] = dial(good_ + (opened_ ? opened_ - 1 : 0));
+    if (opened_ >= 2) {
+      for (const auto& [number, other] : connections_) {
+        if (!other->connected) silent_.insert(other->tried.begin(), other->tried.end());
+      }
+    }
+    begin(conn, opened_ < 2 ? good_ : "");
     opened_++;
   }
   void ask(int conn, const std::string& resume) override {
-    wires_[conn]->out = resume.empty() ? request("POST", "/v1/chat/completions", chat_)
-                                       : request("POST", "/v1/resume", resume);
+    connections_[conn]->out = resume.empty() ? request("POST", "/v1/chat/completions", chat_)
+                                             : request("POST", "/v1/resume", resume);
   }
   void drop(int conn) override { dead_.push_back(conn); }
   void rtx(uint32_t from_id, uint32_t count) override {
     const std::string body = "{\"stream\": \"" + session_->stream + "\", \"from_id\": " + std::to_string(from_id) +
                              ", \"count\": " + std::to_string(count) + "}";
-    begin(next_aside_, "POST", "/v1/rtx", body);
-    wires_[next_aside_--]->rtx = from_id;
+    begin_short(request("POST", "/v1/rtx", body))->rtx = from_id;
   }
   void report_realign(double shift_ms) override {
     const std::string body = "{\"stream\": \"" + session_->stream + "\", \"shift_ms\": " + thousandths(shift_ms) + "}";
-    begin(next_aside_--, "POST", "/v1/realign", body);
+    begin_short(request("POST", "/v1/realign", body));
   }
   void ended(const std::string& reason) override { reason_ = reason; }
 
-  static constexpr double SHORT_S = 5.0;  // how long something short may take
+  static constexpr double SHORT_S = 5.0;    // timeout of a short request
+  static constexpr double HANG_UP_S = 1.0;  // timeout of the request that stops a turn
 
   void hang_up() {
-    wires_.clear();
+    connections_.clear();
     dead_.clear();
     if (session_->over() || session_->stream.empty()) return;
-    begin(next_aside_--, "DELETE", "/v1/resume/" + session_->stream, "");
-    const double until = now() + 1.0;
-    while (!wires_.empty() && now() < until) turn_wheel(until);
-    wires_.clear();
+    // Not in the URL, which servers and proxies log: who knows the id may hear the turn.
+    const double until = now() + HANG_UP_S;
+    if (finish(begin_short(request("DELETE", "/v1/resume", "", "X-Omni-Resume: " + session_->stream + "\r\n")), until) == 405) {
+      // An older server takes the id in the URL only.
+      connections_.clear();
+      finish(begin_short(request("DELETE", "/v1/resume/" + session_->stream, "")), until);
+    }
+    connections_.clear();
   }
-  void begin(int number, const char* method, const std::string& path, const std::string& body) {
-    wires_[number] = dial(good_);
-    wires_[number]->until = now() + SHORT_S;
-    wires_[number]->out = request(method, path, body);
+  int finish(const Connection* connection, double until) {
+    int status = 0;
+    while (!connections_.empty() && now() < until && !status) {
+      poll_once(until, [&] { status = connection->response.status; });
+    }
+    return status;
   }
-  std::string request(const char* method, const std::string& path, const std::string& body) const {
-    return std::string(method) + " " + path + " HTTP/1.1\r\nHost: " + host_ + ":" + std::to_string(port_) +
+  Connection* begin_short(std::string out) {
+    Connection& connection = begin(next_short_--, good_);
+    connection.until = now() + SHORT_S;
+    connection.out = std::move(out);
+    return &connection;
+  }
+  std::string request(const char* method, const std::string& path, const std::string& body,
+                      const std::string& more = "") const {
+    return std::string(method) + " " + base_ + path + " HTTP/1.1\r\nHost: " + host_ +
            "\r\nConnection: close\r\nAccept: application/vnd.omniwatch.frames\r\nContent-Type: application/json\r\n" +
-           headers_ + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+           headers_ + more + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
-  // Ask for the name once a turn: who answers may be out of reach when the network is lost.
-  void resolve() {
-    addrinfo hints{}, *found = nullptr;
-    hints.ai_socktype = SOCK_STREAM;
-    if (::getaddrinfo(host_.c_str(), std::to_string(port_).c_str(), &hints, &found) != 0) return;
-    for (const addrinfo* it = found; it; it = it->ai_next) {
-      addresses_.push_back({it->ai_family, it->ai_socktype, it->ai_protocol,
-                            std::string(reinterpret_cast<const char*>(it->ai_addr), it->ai_addrlen)});
-    }
-    ::freeaddrinfo(found);
+  Connection& begin(int number, std::string only) {
+    auto connection = std::make_unique<Connection>();
+    connection->client = this;
+    connection->only = std::move(only);
+    Connection& begun = *connection;
+    connections_[number] = std::move(connection);
+    return begun;
   }
-  // Begin to connect to the first address from `start` on, around the end, that takes it; a wire without a socket is one
-  // that could not, and is closed in the next round.
-  std::unique_ptr<Wire> dial(size_t start) {
-    auto wire = std::make_unique<Wire>();
-    if (addresses_.empty()) resolve();
-    for (size_t i = 0; i < addresses_.size() && wire->fd < 0; i++) {
-      wire->address = (start + i) % addresses_.size();
-      const Address& to = addresses_[wire->address];
-      const int fd = ::socket(to.family, to.type, to.protocol);
-      if (fd < 0) continue;
-      ::fcntl(fd, F_SETFL, O_NONBLOCK);
-      ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-      sockaddr_storage at{};
-      to.data.copy(reinterpret_cast<char*>(&at), sizeof at);
-      if (::connect(fd, reinterpret_cast<const sockaddr*>(&at), static_cast<socklen_t>(to.data.size())) == 0 ||
-          errno == EINPROGRESS) {
-        wire->fd = fd;
-      } else {
-        ::close(fd);
-      }
+  // Start connecting where no other connection is resolving the name.
+  void start_waiting() {
+    for (const auto& [number, connection] : connections_) {
+      const bool resolving = !resolved_ && std::any_of(connections_.begin(), connections_.end(), [](const auto& other) {
+        return other.second->easy && !other.second->connected && !other.second->failed;
+      });
+      if (!connection->easy && !connection->failed && !resolving) start(*connection);
     }
-    return wire;
+  }
+  void start(Connection& connection) {
+    CURL* easy = connection.easy = curl_easy_init();
+    if (!easy) {
+      connection.failed = CURLE_OUT_OF_MEMORY;
+      return;
+    }
+    connection.skipped = false;
+    curl_easy_setopt(easy, CURLOPT_URL, origin_.c_str());
+    curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
+    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, -1L);
+    curl_easy_setopt(easy, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, 250L);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+    if (!ca_file_.empty()) {
+      curl_easy_setopt(easy, CURLOPT_CAINFO, ca_file_.c_str());
+      curl_easy_setopt(easy, CURLOPT_CAPATH, nullptr);
+    }
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, connection.error);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, &connection);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &connection);
+    if (curl_multi_add_handle(multi_.get(), easy) != CURLM_OK) connection.failed = CURLE_FAILED_INIT;
+  }
+  static curl_socket_t open_socket(void* data, curlsocktype, curl_sockaddr* to) {
+    Connection& connection = *static_cast<Connection*>(data);
+    Client& client = *connection.client;
+    client.resolved_ = true;
+    const std::string address(reinterpret_cast<const char*>(&to->addr), to->addrlen);
+    const bool wanted = connection.only.empty() ? !client.silent_.count(address) : connection.only == address;
+    if (!wanted && !connection.unfiltered) {
+      connection.skipped = true;
+      return CURL_SOCKET_BAD;
+    }
+    connection.tried.insert(address);
+    const int fd = ::socket(to->family, to->socktype, to->protocol);
+    if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return fd;
   }
 
-  // Wait for something on the wires, until `until`, and let it happen.
-  void turn_wheel(double until) {
-    std::vector<pollfd> polls;
+  // Wait for something on the connections, until `until`, and process it. `seen` is called before connections are removed.
+  void poll_once(double until, const std::function<void()>& seen = [] {}) {
+    start_waiting();
+    std::vector<curl_waitfd> polls;
+    for (const auto& [number, connection] : connections_) {
+      if (connection->failed || connection->unread) until = 0;
+      if (connection->connected) {
+        const int events = CURL_WAIT_POLLIN | (connection->out.empty() ? 0 : CURL_WAIT_POLLOUT);
+        polls.push_back({connection->fd, static_cast<short>(events), 0});
+      }
+      if (number < 0) until = std::min(until, connection->until);
+    }
+    const int wait_ms = static_cast<int>(std::ceil(std::min(1000.0, std::max(0.0, until - now()) * 1000)));
+    curl_multi_poll(multi_.get(), polls.data(), static_cast<unsigned>(polls.size()), wait_ms, nullptr);
+    int running = 0, left = 0;
+    curl_multi_perform(multi_.get(), &running);
+    while (const CURLMsg* message = curl_multi_info_read(multi_.get(), &left)) {
+      char* found = nullptr;
+      if (message->msg != CURLMSG_DONE) continue;
+      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &found);
+      Connection& connection = *reinterpret_cast<Connection*>(found);
+      if (message->data.result == CURLE_OK) {
+        curl_easy_getinfo(message->easy_handle, CURLINFO_ACTIVESOCKET, &connection.fd);
+      } else {
+        connection.failed = message->data.result;
+      }
+    }
     std::vector<int> numbers;
-    for (const auto& [number, wire] : wires_) {
-      const bool writing = !wire->connected || !wire->out.empty();
-      polls.push_back({wire->fd, static_cast<short>(POLLIN | (writing ? POLLOUT : 0)), 0});
-      numbers.push_back(number);
-      if (wire->fd < 0) until = 0;
-    }
-    const int wait_ms = static_cast<int>(std::ceil(std::max(0.0, until - now()) * 1000));
-    ::poll(polls.data(), polls.size(), wait_ms);
-    for (size_t i = 0; i < polls.size(); i++) {
-      const auto it = wires_.find(numbers[i]);
-      const bool dead = std::find(dead_.begin(), dead_.end(), numbers[i]) != dead_.end();
-      if (it == wires_.end() || dead) continue;
-      if (numbers[i] < 0 && now() >= it->second->until) {
-        dead_.push_back(numbers[i]);
-        continue;
-      }
-      if (polls[i].fd >= 0 && polls[i].revents == 0) continue;
-      if (!move(numbers[i], *it->second)) {
-        if (numbers[i] >= 0) session_->closed(now(), numbers[i]);
-        dead_.push_back(numbers[i]);
+    for (const auto& [number, connection] : connections_) numbers.push_back(number);
+    for (const int number : numbers) {
+      if (std::find(dead_.begin(), dead_.end(), number) != dead_.end()) continue;
+      Connection& connection = *connections_.at(number);
+      if (connection.failed && connection.skipped && connection.tried.empty() && !connection.unfiltered) {
+        // Every address of the name was skipped: use any.
+        silent_.clear();
+        connection.disconnect();
+        connection.failed.reset();
+        connection.unfiltered = true;
+      } else if (connection.failed) {
+        lose(number, connection);
+      } else if ((number < 0 && now() >= connection.until) || !exchange(number, connection)) {
+        if (number >= 0) session_->closed(now(), number);
+        dead_.push_back(number);
       }
     }
-    for (const int number : dead_) wires_.erase(number);
+    seen();
+    for (const int number : dead_) connections_.erase(number);
     dead_.clear();
   }
-  // Read and write what can be; false when the wire is at its end.
-  bool move(int number, Wire& wire) {
-    if (wire.fd < 0) return false;
-    if (!wire.connected) {
-      int error = 0;
-      socklen_t size = sizeof error;
-      ::getsockopt(wire.fd, SOL_SOCKET, SO_ERROR, &error, &size);
-      if (error) return false;
-      pollfd ready{wire.fd, POLLOUT, 0};
-      if (::poll(&ready, 1, 0) <= 0) return true;
-      wire.connected = true;
-      good_ = wire.address;
+  void lose(int number, const Connection& connection) {
+    const CURLcode why = *connection.failed;
+    error_ = connection.error[0] ? connection.error : curl_easy_strerror(why);
+    const bool untrusted = why == CURLE_PEER_FAILED_VERIFICATION || why == CURLE_SSL_CACERT_BADFILE;
+    if (number >= 0 && untrusted) {
+      session_->untrusted(now(), number);
+    } else if (number >= 0) {
+      session_->closed(now(), number);
+    }
+    dead_.push_back(number);
+  }
+  // Send and receive what is possible; false at the end of the connection.
+  bool exchange(int number, Connection& connection) {
+    if (connection.fd == CURL_SOCKET_BAD) return true;
+    if (!connection.connected) {
+      connection.connected = true;
+      sockaddr_storage peer{};
+      socklen_t size = sizeof peer;
+      if (::getpeername(connection.fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0)
+        good_.assign(reinterpret_cast<const char*>(&peer), size);
+      silent_.clear();
       opened_ = 0;
       if (number >= 0) session_->opened(now(), number);
     }
-    if (!wire.out.empty()) {
-      const ssize_t sent = ::send(wire.fd, wire.out.data(), wire.out.size(), MSG_NOSIGNAL);
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
-      if (sent > 0) wire.out.erase(0, static_cast<size_t>(sent));
+    if (!connection.out.empty()) {
+      size_t sent = 0;
+      const CURLcode result = curl_easy_send(connection.easy, connection.out.data(), connection.out.size(), &sent);
+      if (result != CURLE_OK && result != CURLE_AGAIN) return false;
+      if (result == CURLE_OK) connection.out.erase(0, sent);
     }
-    char buffer[65536];
-    const ssize_t got = ::recv(wire.fd, buffer, sizeof buffer, 0);
-    if (got < 0) return errno == EAGAIN || errno == EINTR;
-    if (got == 0) return false;
-    const bool had_head = wire.answer.status != 0;
-    std::string body;
-    if (!parsed([&] { body = wire.answer.feed(std::string(buffer, static_cast<size_t>(got))); })) return false;
-    const int status = wire.answer.status;
-    if (!status) return true;
-    if (number >= 0 && !had_head) session_->head(now(), number, status, wire.answer.headers);
-    std::vector<Frame> frames;
-    if ((status == 200 || status == 206) && !parsed([&] { frames = wire.decoder.feed(body); })) return false;
-    if (number >= 0) {
-      if (status == 200 || status == 206) session_->data(now(), number, frames);
-    } else if (wire.rtx) {
-      if (status == 206) session_->again(now(), frames);
-      if (status == 404 || status == 410 || status == 416) session_->refused(now(), *wire.rtx);
+    // TLS may hold bytes that no poll reports: read until there are none, or look again at once.
+    connection.unread = false;
+    for (int reads = 0; std::find(dead_.begin(), dead_.end(), number) == dead_.end(); reads++) {
+      if (reads == MAX_READS) {
+        connection.unread = true;
+        return true;
+      }
+      char data[16384];
+      size_t size = 0;
+      const CURLcode result = curl_easy_recv(connection.easy, data, sizeof data, &size);
+      if (result == CURLE_AGAIN) return true;
+      if (result != CURLE_OK || size == 0) return false;
+      if (!receive(number, connection, std::string(data, size))) return false;
     }
-    return !wire.answer.done;
+    return true;
   }
-  // Whether bytes were what was asked for: a connection that says something else is as good as closed.
-  static bool parsed(const std::function<void()>& parse) {
+  // Process received bytes; false when nothing more is to come on the connection.
+  bool receive(int number, Connection& connection, const std::string& data) {
+    const bool had_head = connection.response.status != 0;
+    std::string body;
+    if (!valid([&] { body = connection.response.feed(data); })) return false;
+    const int status = connection.response.status;
+    if (!status) return true;
+    const bool framed = status == 200 || status == 206;
+    if (!had_head && !framed) error_ = "the server answered with status " + std::to_string(status);
+    if (number >= 0 && !had_head) session_->head(now(), number, status, connection.response.headers);
+    std::vector<Frame> frames;
+    if (framed && !valid([&] { frames = connection.decoder.feed(body); })) return false;
+    if (number >= 0) {
+      if (framed) session_->data(now(), number, frames);
+    } else if (connection.rtx) {
+      if (status == 206) session_->again(now(), frames);
+      if (status == 404 || status == 410 || status == 416) session_->refused(now(), *connection.rtx);
+    }
+    return !connection.response.done;
+  }
+  // Run a parser; false for invalid bytes, after which a connection counts as closed.
+  bool valid(const std::function<void()>& parse) {
     try {
       parse();
       return true;
-    } catch (const std::runtime_error&) {
+    } catch (const std::runtime_error& error) {
+      error_ = error.what();
       return false;
     }
   }
 
-  const std::string host_;
-  const uint16_t port_;
-  Ears& ears_;
+  static constexpr int MAX_READS = 64;  // of one connection in a row
+
+  std::string host_, base_, origin_;  // host with its port as in the URL; path before all paths; what libcurl connects to
+  bool tls_ = false;
+  TurnCallbacks& callbacks_;
   const Config config_;
-  const std::string headers_;
-  std::string chat_, reason_;
+  const std::string headers_, ca_file_;
+  std::string chat_, reason_, error_;
   std::unique_ptr<Session> session_;
-  std::map<int, std::unique_ptr<Wire>> wires_;
+  struct CloseMulti {
+    void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
+  };
+  std::unique_ptr<CURLM, CloseMulti> multi_;
+  std::map<int, std::unique_ptr<Connection>> connections_;
   std::vector<int> dead_;
-  std::vector<Address> addresses_;  // of the host, all taken for the same server
-  size_t good_ = 0, opened_ = 0;    // the address connected to last, and how often a way was tried since then
-  int next_aside_ = -1;
+  std::set<std::string> silent_;  // addresses on which a connection waited in vain
+  std::string good_;              // the address connected to last
+  size_t opened_ = 0;             // connections of the session since then
+  bool resolved_ = false;
+  int next_short_ = -1;
 };
 
 }  // namespace omniwatch

@@ -1,6 +1,9 @@
-// Asks a server for one turn of speech and writes it to a file as it is heard: an example, and the client of the tests.
+// Requests one turn of speech and writes it to a file as it arrives: an example, and the client of the tests.
 //
-//     g++ -std=c++17 -O2 speak.cpp -o speak && ./speak HOST PORT OUT.pcm '{"stream": true, "messages": [...]}'
+// HOST may be https://HOST. SSL_CERT_FILE in the environment names the authorities to trust in place of the system's.
+//
+//     g++ -std=c++17 -O2 speak.cpp -lcurl -o speak && ./speak HOST PORT OUT.pcm '{"stream": true, "messages": [...]}'
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 
@@ -8,7 +11,7 @@
 
 namespace {
 
-struct Recorder : omniwatch::Ears {
+struct Recorder : omniwatch::TurnCallbacks {
   explicit Recorder(const std::string& path) : out(path, std::ios::binary) {}
   void audio(uint32_t, const std::string& pcm, double) override { out << pcm; }
   void lost(uint32_t from_id, uint32_t count) override {
@@ -16,7 +19,7 @@ struct Recorder : omniwatch::Ears {
     for (uint32_t i = 0; i < count; i++) out << silence;
   }
   void format(int rate, int channels) override {
-    silence.assign(static_cast<size_t>(rate * channels * 2 * 80 / 1000), '\0');
+    silence.assign(static_cast<size_t>(rate) * static_cast<size_t>(channels) * 2 * 80 / 1000, '\0');
   }
   void text(const std::string& utf8) override { std::cout << utf8; }
   void resumed(const std::string& result, double outage_s, double answer_s, double late_s) override {
@@ -35,9 +38,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   Recorder recorder(argv[3]);
-  omniwatch::Client client(argv[1], static_cast<uint16_t>(std::atoi(argv[2])), recorder);
+  const char* ca_file = std::getenv("SSL_CERT_FILE");
+  omniwatch::Client client(argv[1], static_cast<uint16_t>(std::atoi(argv[2])), recorder, {}, "", ca_file ? ca_file : "");
   const std::string reason = client.speak(argv[4]);
   std::cout << std::endl;
-  std::cerr << reason << "\n";
+  std::cerr << reason << (client.error().empty() ? "" : ": " + client.error()) << "\n";
   return reason == "done" ? 0 : 1;
 }

@@ -1,8 +1,8 @@
-// Runs scripts of a session's inputs (one a line on standard input) and prints what comes out: for tests/test_client_cpp.py.
+// Runs scripts of a session's inputs (one a line on standard input) and prints what comes out: for the tests of the client.
 //
-//     reset | config NAME VALUE | jitter X | start T | opened T CONN | head T CONN STATUS NAME=VALUE ... | data T CONN HEX
-//     closed T CONN | again T HEX | refused T ID | picture T PTS | tick T | counts
-//     answer HEX (of an HTTP answer, byte by byte)
+//     reset | config handshake_rtts N | config NAME VALUE | jitter X | start T | opened T CONN | head T CONN STATUS NAME=VALUE ... | data T CONN HEX
+//     closed T CONN | untrusted T CONN | again T HEX | refused T ID | picture T PTS | tick T | counts
+//     answer HEX (of an HTTP response, byte by byte)
 #include <clocale>
 #include <iomanip>
 #include <iostream>
@@ -31,7 +31,7 @@ std::string fixed(double value) {
   return text.str() == "-0.0000" ? "0.0000" : text.str();
 }
 
-struct Teller : omniwatch::Ears, omniwatch::Handler {
+struct Teller : omniwatch::TurnCallbacks, omniwatch::SessionHandler {
   void open(int conn) override { std::cout << "open " << conn << "\n"; }
   void ask(int conn, const std::string& resume) override { std::cout << "ask " << conn << " " << resume << "\n"; }
   void drop(int conn) override { std::cout << "drop " << conn << "\n"; }
@@ -70,6 +70,7 @@ int main() {
   Teller teller;
   omniwatch::Config config;
   double jitter = 0.5;
+  int handshake_rtts = 1;
   std::unique_ptr<omniwatch::Session> session;
   std::map<int, omniwatch::Decoder> decoders;
   for (std::string line; std::getline(std::cin, line);) {
@@ -81,6 +82,7 @@ int main() {
     if (verb == "reset") {
       config = {};
       jitter = 0.5;
+      handshake_rtts = 1;
       session.reset();
       decoders.clear();
       std::cout << "reset\n";
@@ -89,6 +91,7 @@ int main() {
     if (verb == "config") {
       double value = 0;
       words >> rest >> value;
+      if (rest == "handshake_rtts") handshake_rtts = static_cast<int>(value);
       set(config, rest, value);
       continue;
     }
@@ -97,22 +100,27 @@ int main() {
       continue;
     }
     if (verb == "counts") {
-      const auto& heard = session->hearing;
+      const auto& heard = session->buffer;
       std::cout << "counts " << heard.spoken << " " << heard.duplicates << " " << heard.corrupt << " " << heard.missed
                 << " " << heard.recent.size() << "\n";
       continue;
     }
     if (verb == "answer") {
-      omniwatch::Answer answer;
+      omniwatch::ResponseParser response;
       std::string body;
       words >> rest;
-      for (const char byte : unhex(rest)) body += answer.feed(std::string(1, byte));
-      std::cout << "answer " << answer.status << " " << answer.done << " " << hex(body) << "\n";
+      try {
+        for (const char byte : unhex(rest)) body += response.feed(std::string(1, byte));
+      } catch (const std::runtime_error&) {
+        std::cout << "answer invalid\n";
+        continue;
+      }
+      std::cout << "answer " << response.status << " " << response.done << " " << hex(body) << "\n";
       continue;
     }
     words >> now;
     if (verb == "start") {
-      session = std::make_unique<omniwatch::Session>(teller, teller, config, [&jitter] { return jitter; });
+      session = std::make_unique<omniwatch::Session>(teller, teller, config, [&jitter] { return jitter; }, handshake_rtts);
       session->start(now);
     } else if (verb == "tick") {
       session->tick(now);
@@ -131,6 +139,7 @@ int main() {
       words >> conn;
       if (verb == "opened") session->opened(now, conn);
       if (verb == "closed") session->closed(now, conn);
+      if (verb == "untrusted") session->untrusted(now, conn);
       if (verb == "data") {
         words >> rest;
         session->data(now, conn, decoders[conn].feed(unhex(rest)));

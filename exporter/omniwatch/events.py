@@ -1,8 +1,9 @@
-"""The event contract, version 1: what a speech server writes, one JSON object a line.
+"""The event contract, version 1.1: what a speech server writes, one JSON object a line.
 
 Times (`t`) are seconds on the server's realtime clock, media positions are milliseconds. A writer that numbers its
 lines gives `w`, its own id, new at each start, and `n`, 0, 1, 2 … within `w`: from them the reader counts what it
-lost and skips what it has seen.
+lost and skips what it has seen. `m` is the same moment as `t` on a clock of the server's that never steps (Linux'
+CLOCK_MONOTONIC), in seconds: where it is given, a wall clock that is set in the middle of a turn moves no figure.
 """
 
 from __future__ import annotations
@@ -30,97 +31,138 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, tag_fiel
     """What every event has."""
 
     t: Seconds
+    """Time of the event on the server's realtime clock, s since 1970."""
     stream: Name
+    """The client's stream: 1 to 64 characters."""
+    m: Seconds | None = None
+    """Time of the event on a clock that is never set, in seconds; optional, since 1.1."""
     w: Name | None = None
+    """Id of the writer, new at each of its starts."""
     n: Serial = 0
+    """Number of the line within `w`: 0, 1, 2 …"""
 
 
 class StreamStart(Event, tag="stream_start"):
     """A client is connected; `peer` is its "ip:port"."""
 
     peer: Annotated[str, Meta(max_length=64)] | None = None
+    """The client's address, "ip:port"."""
     codec_hz: Annotated[float, Meta(gt=0, le=1000)] = 12.5
+    """Codec frames a second."""
     kind: Annotated[str, Meta(max_length=64)] | None = None
+    """What the stream is, in the writer's words."""
 
 
 class Video(Event, tag="video"):
     """A video frame of the client's picture was received."""
 
     pts_ms: Millis
+    """Position of the frame in the client's picture."""
     frame_id: int | str | None = None
+    """The client's own id of the frame."""
 
 
 class TurnStart(Event, tag="turn"):
     """The client's text was received: the server should now speak."""
 
     turn: Turn
+    """Id of the turn."""
     chars: Count | None = None
+    """Length of the text, characters."""
 
 
 class Audio(Event, tag="audio"):
     """Speech was handed to the network: one codec frame, or a chunk of several."""
 
     dur_ms: Annotated[float, Meta(gt=0, le=600_000)] = 80.0
+    """Length of the speech."""
     turn: Turn | None = None
+    """The turn it belongs to. Absent: the stream's last."""
     pts_ms: Millis | None = None
+    """Position of the speech, as the server states it."""
     video_pts_ms: Millis | None = None
+    """Position of the picture this speech belongs to. With `pts_ms`: stated drift."""
     frame_id: Count | None = None
+    """Id of the codec frame: +1 every 80 ms, serial arithmetic (RFC 1982)."""
     checksum: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    """XOR checksum of the frame header."""
     codes: Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(max_length=256)] | None = None
+    """Codec codes of the frame, codebook 0 first."""
     expert_mask: Annotated[int, Meta(ge=0, le=255)] | None = None
+    """Bit i: expert i took part."""
 
 
 class Played(Event, tag="played"):
     """The client's own playhead: it replaces the player model's position from then on."""
 
     played_ms: Millis
+    """Speech of the turn that the client has played."""
     turn: Turn | None = None
+    """The turn."""
 
 
 class TurnEnd(Event, tag="turn_end"):
     """The server finished or gave up speaking."""
 
     turn: Turn
+    """The turn."""
     reason: str
+    """Why it ended, in the writer's words."""
 
 
 class Rtt(Event, tag="rtt"):
     """The client's own measurement: text sent to first speech received, on the client's clock."""
 
     rtt_ms: Span
+    """Text sent until first speech received."""
     turn: Turn | None = None
+    """The turn."""
 
 
 class Realign(Event, tag="realign"):
     """Audio was forced back onto the picture; `shift_ms` is the drift that this took away, sign included."""
 
     shift_ms: Millis
+    """Drift that the realignment took away, with its sign."""
 
 
 class Rtx(Event, tag="rtx"):
     """Frames were asked for again."""
 
     from_id: Count
+    """First frame asked for."""
     count: Count
+    """Frames asked for."""
     result: str
+    """What the server did."""
 
 
 class Resume(Event, tag="resume"):
     """A client came back; `extra_ms` is how much later the next unheard frame plays than without the cut."""
 
     last_good_id: Count
+    """Last frame the client had."""
     result: str
+    """What the server did."""
     first_id: Count | None = None
+    """First frame sent again."""
     replayed: Count | None = None
+    """Frames sent again."""
     latency_ms: Span | None = None
+    """Time the server took to answer the resume."""
     extra_ms: Span | None = None
+    """How much later the next unheard frame plays than without the cut."""
     outage_ms: Span | None = None
+    """How long the client was away."""
+    again: bool | None = None
+    """The client stands where it stood at its last attempt, of which it got nothing: the same return."""
 
 
 class StreamEnd(Event, tag="stream_end"):
     """The client is gone for good."""
 
     reason: str
+    """Why, in the writer's words."""
 
 
 AnyEvent = (
@@ -203,7 +245,7 @@ def json_schema() -> dict[str, Any]:
     schema = msgspec.json.schema(AnyEvent)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Omniwatch event, version 1",
+        "title": "Omniwatch event, version 1.1",
     } | schema
 
 

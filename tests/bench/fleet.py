@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import fleet_answers as answers
-from fleet_answers import Disk
-from fleet_capacity import Capacity, Live, Load, memory_bytes
-from fleet_servers import Place
-from omniwatch.stack import Service
+from helpers import fleet_answers as answers
+from helpers.fleet_answers import Disk
+from helpers.fleet_capacity import Capacity, Live, Load, memory_bytes
+from helpers.fleet_servers import Place
+from omniwatch.system.child_process import ChildProcess
 
 GOAL_QUERY_S = 2.0
 ENOUGH = 1000
@@ -51,7 +51,7 @@ def kept_up(run: Capacity, live: Live) -> bool:
     return whole
 
 
-def asked(engine: Service, run: Capacity) -> float:
+def asked(engine: ChildProcess, run: Capacity) -> float:
     """Print how fast the dashboard is; return the seconds of its slowest query."""
     found = answers.dashboard(engine, run)
     slow = max(found)

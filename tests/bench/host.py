@@ -31,10 +31,10 @@ def main(scrapes: int) -> int:
     sys.path.insert(0, str(TESTS))
     from prometheus_client.core import Metric
 
+    from helpers.cgroup_trees import V1, V2
+    from helpers.trees import grow
     from omniwatch.host import cgroup, jetson, memory
     from omniwatch.settings import Settings
-    from test_cgroup import V1, V2
-    from trees import grow
 
     print(
         f"{'tree':<10} {'families':>8} {'files':>6} {'median ms':>10} {'p99 ms':>8} {'only read ms':>13} {'ratio':>6}"

@@ -19,10 +19,10 @@ import psutil
 import uvicorn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from cutting import Listener
+from helpers.flaky_network import Listener
 from omniwatch.client import Client
+from omniwatch.link.fake_server import FakeServer
 from omniwatch.link.report import percentile
-from omniwatch.link.speaker import Speaker
 from omniwatch.resume import Resume
 
 STREAMS = 64
@@ -34,7 +34,7 @@ def serve(control: Connection) -> None:
     """Run the server until told to stop; between questions, collect how late its loop is."""
 
     async def main() -> None:
-        app = Resume(Speaker(speech_s=SPEECH_S, speed=1.0), emit=lambda event: None)
+        app = Resume(FakeServer(speech_s=SPEECH_S, speed=1.0), emit=lambda event: None)
         config = uvicorn.Config(app, port=0, log_level="critical", access_log=False)
         server = uvicorn.Server(config)
         serving = asyncio.ensure_future(server.serve())
@@ -63,7 +63,7 @@ def serve(control: Connection) -> None:
 
 async def listen(port: int, number: int, until: float, cut_s: float | None, tally: dict[str, int]) -> None:
     """Hear turn after turn, every connection aborted after `cut_s`."""
-    speaker = Speaker(speech_s=SPEECH_S)
+    speaker = FakeServer(speech_s=SPEECH_S)
     luck = random.Random(number)
     loop = asyncio.get_running_loop()
 
@@ -76,9 +76,9 @@ async def listen(port: int, number: int, until: float, cut_s: float | None, tall
     await asyncio.sleep(luck.uniform(0, 1))
     turn = 0
     while loop.time() < until:
-        ears, seed = Listener(), (number + turn) % 8
-        summary = await Client(f"http://127.0.0.1:{port}", ears, connect=connect).speak({"seed": seed})
-        right = summary.reason == "done" and ears.speech == speaker.speech(seed)
+        listener, seed = Listener(), (number + turn) % 8
+        summary = await Client(f"http://127.0.0.1:{port}", listener, connect=connect).speak({"seed": seed})
+        right = summary.reason == "done" and listener.speech == speaker.speech(seed)
         tally["turns"] += 1
         if not right:
             tally[f"turns ended {summary.reason}"] = tally.get(f"turns ended {summary.reason}", 0) + 1

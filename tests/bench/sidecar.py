@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import generate_latest
 
 from omniwatch import events
-from omniwatch.spool import Spool
-from omniwatch.stack import Service, free_port, get
+from omniwatch.system.child_process import ChildProcess, free_port, get
+from omniwatch.tap.spool import Spool
 
 HERE = Path(__file__).parent
 LIVE_S = float(os.environ.get("BENCH_LIVE_S", "30"))
@@ -35,11 +35,11 @@ def p99(values: list[float]) -> float:
     return statistics.quantiles(values, n=100)[98]
 
 
-def serve(directory: Path, path: Path) -> Service:
+def serve(directory: Path, path: Path) -> ChildProcess:
     """Start the sidecar on a file."""
     address = f"127.0.0.1:{free_port()}"
     argv = [*EXPORTER, str(path), f"--web.listen-address={address}", f"--state-dir={directory / 'state'}"]
-    sidecar = Service("sidecar", argv, directory, f"http://{address}")
+    sidecar = ChildProcess("sidecar", argv, directory, f"http://{address}")
     sidecar.await_ready("/-/healthy")
     return sidecar
 
@@ -52,7 +52,9 @@ def two_live_streams(directory: Path) -> None:
     logs = directory / "mtail"
     logs.mkdir()
     program = ("mtail", "--progs", str(HERE / "throughput.mtail"), "--logs", str(path))
-    mtail = Service("mtail", [*program, f"--log_dir={logs}", "--port=0", "--address=127.0.0.1"], directory)
+    mtail = ChildProcess(
+        "mtail", [*program, f"--log_dir={logs}", "--port=0", "--address=127.0.0.1"], directory
+    )
     watched = {"omniwatch": psutil.Process(sidecar.process.pid), "mtail": psutil.Process(mtail.process.pid)}
     stop = threading.Event()
 

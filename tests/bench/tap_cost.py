@@ -54,9 +54,18 @@ def kind_of(step: Any) -> str:
 
 def sessions() -> Iterator[tuple[str, list[Any]]]:
     """Every recording as the path and the steps of a connection."""
-    from tapping import CHAT, REALTIME, VIDEO, body, recorded_steps, request, response, sse_recording
-    from test_tap_realtime import recorded
-    from wire import EXPECTED
+    from helpers.realtime_session import recorded
+    from helpers.scripted_tap import (
+        CHAT,
+        REALTIME,
+        VIDEO,
+        body,
+        recorded_steps,
+        request,
+        response,
+        sse_recording,
+    )
+    from helpers.wire import EXPECTED
 
     for name in EXPECTED:
         yield VIDEO, recorded_steps(name)
@@ -68,8 +77,8 @@ def sessions() -> Iterator[tuple[str, list[Any]]]:
 
 async def measure(rounds: int, directory: Path) -> dict[str, list[tuple[float, float]]]:
     """Return (bare, tapped) microseconds of every message, by kind."""
+    from helpers.scripted_tap import Server, scope_of
     from omniwatch.tap import Tap
-    from tapping import Server, scope_of
 
     found: dict[str, list[tuple[float, float]]] = {}
     for path, steps in sessions():

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from cgroups import CpuGroup
+    from helpers.cgroups import CpuGroup
 
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS))
@@ -108,7 +108,7 @@ def spinning(group: CpuGroup) -> Iterator[None]:
 
 def run(title: str, limits: Limits, seconds: float, work_ms: float, threads: int) -> tuple[Row, Any]:
     """Run a load in a group with these limits; returns the row, and what `tune` watched."""
-    from cgroups import cpu_group
+    from helpers.cgroups import cpu_group
     from omniwatch.tune.model import blackout_s
     from omniwatch.tune.sample import limit_of, percentile, watch
 
@@ -125,7 +125,13 @@ def run(title: str, limits: Limits, seconds: float, work_ms: float, threads: int
         group.limit(quota_us=limits.quota_us, period_us=limits.period_us, burst_us=limits.burst_us)
         group.weight(limits.weight)
         events = Path(directory, "events.jsonl")
-        words = [str(TESTS / "cpu_load.py"), str(work_ms), str(threads), str(seconds), str(events)]
+        words = [
+            str(TESTS / "helpers" / "cpu_load.py"),
+            str(work_ms),
+            str(threads),
+            str(seconds),
+            str(events),
+        ]
         with sidecar(events, beside) as address:
             drift_is_up = time.monotonic()
             load = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from omniwatch import events
-from omniwatch.spool import Spool
+from omniwatch.tap.spool import Spool
 
 HERE = Path(__file__).parent
 LINES = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000
@@ -28,12 +28,12 @@ FRAMES_A_TURN = 125
 READ = """
 import gc, sys
 from pathlib import Path
-from omniwatch.intake import Intake
+from omniwatch.ingest.intake import Intake
 from omniwatch.metrics import collect
 from omniwatch.settings import Settings
 from omniwatch.sources.tail import Tail
-from omniwatch.streams import StreamTable
-from omniwatch.view import View
+from omniwatch.core.streams import StreamTable
+from omniwatch.metrics.snapshot import View
 
 gc.freeze()
 gc.set_threshold(50_000)

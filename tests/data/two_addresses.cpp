@@ -10,7 +10,7 @@ namespace {
 
 int asked = 0;
 
-struct Counter : omniwatch::Ears {
+struct Counter : omniwatch::TurnCallbacks {
   void audio(uint32_t, const std::string&, double) override { frames++; }
   int frames = 0;
 };

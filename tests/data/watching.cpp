@@ -1,5 +1,5 @@
 // Hears one turn in the locale of its environment, beside a picture that jumps 90 ms ahead once; prints how the turn ended
-// and how far the voice was shifted. With a third argument its ears throw: watching PORT CHAT.json [deaf]
+// and how far the voice was shifted. With a third argument its callbacks throw: watching PORT CHAT.json [deaf]
 #include <clocale>
 #include <iomanip>
 #include <iostream>
@@ -8,7 +8,7 @@
 
 namespace {
 
-struct Player : omniwatch::Ears {
+struct Player : omniwatch::TurnCallbacks {
   void audio(uint32_t, const std::string&, double) override {
     frames++;
     if (deaf) throw std::runtime_error("no sound card");

@@ -16,19 +16,19 @@ import msgspec
 import pytest
 import yaml
 
-from backtesting import T0, backtested, lives, outcomes, record, run
-from bundles import promtool
+from helpers.backtest_command import T0, backtested, lives, outcomes, record, run
+from helpers.bundles import promtool
+from helpers.waiting import wait_until
 from omniwatch import events as ev
 from omniwatch.backtest import site
-from omniwatch.backtest.moments import Moments
+from omniwatch.backtest.recording_source import Moments
 from omniwatch.backtest.scrapes import Scrapes
 from omniwatch.events import Event
-from omniwatch.recording import Recording
 from omniwatch.replay import Replay, contract_rules, spans
+from omniwatch.replay.recording import Recording
 from omniwatch.settings import Settings
 from omniwatch.simulation import SCENARIOS, Scenario, events
 from omniwatch.simulation.scenarios import Condition
-from waiting import wait_until
 
 DRIFTING = msgspec.structs.replace(
     SCENARIOS["progressive-drift"], duration_s=100.0, mended_at_s=80.0, fault=Condition(drift_ppm=-1500.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backtesting import T0, backtested, outcomes, record, run
+from helpers.backtest_command import T0, backtested, outcomes, record, run
 from omniwatch.simulation import SCENARIOS, events
 
 TEMPLATED = """

@@ -14,13 +14,14 @@ import msgspec
 import pytest
 import yaml
 
+from helpers.scraped import asked, model_server, orin, scrape_too
+from helpers.waiting import wait_until
 from omniwatch import events as ev
 from omniwatch.bundle import dashboard_lint, render
+from omniwatch.demo.local_stack import Stack
 from omniwatch.settings import Settings
-from omniwatch.spool import Spool
-from omniwatch.stack import Stack, get
-from scraped import asked, model_server, orin, scrape_too
-from waiting import wait_until
+from omniwatch.system.child_process import get
+from omniwatch.tap.spool import Spool
 
 DASHBOARDS = {
     path.stem: json.loads(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from omniwatch.backtest.tsdb import Tsdb
 from omniwatch.bundle import dashboard_lint, render
@@ -42,27 +42,34 @@ def past() -> Iterator[tuple[float, str]]:
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that holds the past."""
+    tsdb = Tsdb(tmp_path_factory.mktemp("tsdb"), 1, 5)
+    tsdb.fill(past())
+    with tsdb:
+        yield tsdb.url
+
+
+def draw(url: str, out: Path, *arguments: str) -> Result:
+    times = ["--start", str(START), "--end", str(START + LENGTH_S)]
+    command = ["dashboards", "draw", "--prometheus.url", url, *times, "--out", str(out), *arguments]
+    return CliRunner().invoke(main, command, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("names", [["streaming"], []], ids=["one dashboard", "all"])
+def test_a_value_that_nothing_has_is_refused(url, tmp_path, names):
+    done = draw(url, tmp_path, "--var", "device=nosuch", *names)
+    assert (done.exit_code, done.stdout) == (2, "")
+    message = "--var device=nosuch: no such device in this time; there are van-1, van-2"
+    assert done.stderr == f"Error: {message}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def drawn(url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The words in each dashboard's picture of one device."""
     directory = tmp_path_factory.mktemp("draw")
-    tsdb = Tsdb(directory, 1, 5)
-    tsdb.fill(past())
-    arguments = [
-        "--start",
-        START,
-        "--end",
-        START + LENGTH_S,
-        "--var",
-        "device=van-1",
-        "--out",
-        directory / "out",
-    ]
-    with tsdb:
-        done = CliRunner().invoke(
-            main,
-            ["dashboards", "draw", "--prometheus", tsdb.url, *map(str, arguments)],
-            catch_exceptions=False,
-        )
+    done = draw(url, directory / "out", "--var", "device=van-1")
     assert done.exit_code == 0, done.output
     pictures = sorted((directory / "out").iterdir())
     assert done.output.splitlines() == [f"drawn: {path}" for path in pictures]

@@ -8,10 +8,10 @@ import signal
 import sys
 import threading
 
+from helpers.waiting import wait_until
 from omniwatch import events
-from omniwatch.spool import Spool
-from omniwatch.stack import Service, free_port, get
-from waiting import wait_until
+from omniwatch.system.child_process import ChildProcess, free_port, get
+from omniwatch.tap.spool import Spool
 
 KILLS = 5
 EVENTS = 60_000
@@ -41,7 +41,7 @@ def test_counters_survive_five_kills_while_the_file_is_written_and_rotated(tmp_p
         spool.close()
 
     address = f"127.0.0.1:{free_port()}"
-    sidecar = Service(
+    sidecar = ChildProcess(
         "sidecar",
         [*EXPORTER, str(path), f"--web.listen-address={address}", f"--state-dir={tmp_path / 'state'}"],
         tmp_path,
@@ -86,6 +86,6 @@ def test_counters_survive_five_kills_while_the_file_is_written_and_rotated(tmp_p
         assert value(metrics, name) == 0, name
 
 
-def all_read(sidecar: Service) -> str:
+def all_read(sidecar: ChildProcess) -> str:
     metrics = get(sidecar.url + "/metrics").decode()
     return metrics if value(metrics, "omni_audio_frames_total") >= EVENTS else ""

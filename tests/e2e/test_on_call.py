@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
+from helpers.runbooks import Command, fenced
+from helpers.scraped import model_server, orin, scrape_too
+from helpers.waiting import wait_until
 from omniwatch.bundle.promql import selectors
-from omniwatch.stack import Stack, get
-from runbooks import Command, fenced
-from scraped import model_server, orin, scrape_too
-from waiting import wait_until
+from omniwatch.demo.local_stack import Stack
+from omniwatch.system.child_process import get
 
 CANNOT = {
     r"\bsystem(ctl|d-tmpfiles)\b|\btimedatectl\b|^ls -l /run/dbus/": "no systemd runs here",
@@ -29,7 +30,7 @@ CANNOT = {
     r"^rm ": "is not to be tried",
     r"/health\b": "the model server's stand-in has metrics only",
 }
-"""Commands that only tests/test_runbook_commands.py looks at, and why."""
+"""Commands that only tests/bundle/test_runbook_commands.py looks at, and why."""
 ELSEWHERE = r"vmagent_\w+|uplink:\w*|prometheus_\w+|process_\w+|ALERTS|up"
 """Series that are not of the sidecar, the readers or the model server."""
 LATER = {

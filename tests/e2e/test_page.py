@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omniwatch.demo import Demo
+from omniwatch.demo.local_stack import Stack
 from omniwatch.simulation import SCENARIOS
-from omniwatch.stack import Stack
 
 
 @pytest.mark.timeout(240)

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from clients import compile_cpp
-from cutting import Listener
+from helpers.clients import compile_cpp
+from helpers.flaky_network import Listener
+from helpers.recording_server import serving
+from helpers.scripted_tap import read_events
+from helpers.waiting import wait_until
 from omniwatch import events as ev
 from omniwatch.client import Client, Summary
-from omniwatch.link.speaker import Speaker
+from omniwatch.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 from omniwatch.tap import Tap
-from replaying import serving
-from tapping import read_events
-from waiting import wait_until
 
 ROUGH = """\
 about: A network for tests, with as many cuts in seconds as a bad day has.
@@ -61,38 +61,38 @@ def rough(tmp_path: Path) -> Path:
 
 
 def listen(port: int, seed: int, name: str) -> tuple[Listener, Summary]:
-    ears = Listener()
-    client = Client(f"http://127.0.0.1:{port}", ears, name=name, jitter=random.Random(seed).random)
-    return ears, asyncio.run(client.speak({"seed": seed, "modalities": ["text", "audio"]}))
+    listener = Listener()
+    client = Client(f"http://127.0.0.1:{port}", listener, name=name, jitter=random.Random(seed).random)
+    return listener, asyncio.run(client.speak({"seed": seed, "modalities": ["text", "audio"]}))
 
 
 def test_python_client_over_a_rough_network_behind_the_tap(tmp_path: Path, rough: Path) -> None:
-    speaker = Speaker(speech_s=12.0, speed=2.0)
+    speaker = FakeServer(speech_s=12.0, speed=2.0)
     environ = {"OMNIWATCH_EVENTS": str(tmp_path / "events.jsonl")}
     app = Resume(Tap(speaker, environ=environ), environ=environ)
     with serving(app) as port, linked(port, rough) as link:
-        ears, summary = listen(link, 1, "glasses")
+        listener, summary = listen(link, 1, "glasses")
         assert summary.reason == "done"
-        assert ears.speech == speaker.speech(1)
-        assert ears.said == speaker.text(1)
+        assert listener.speech == speaker.speech(1)
+        assert listener.said == speaker.text(1)
         assert len(summary.resumptions) >= 1
         wait_until(
             lambda: any(isinstance(event, ev.TurnEnd) for event in read_events(tmp_path / "events.jsonl"))
         )
     events = read_events(tmp_path / "events.jsonl")
-    assert {event.stream for event in events} <= {"glasses", "unknown"}
+    assert {event.stream for event in events} <= {"name=glasses", "unknown"}
     heard_ms = sum(event.dur_ms for event in events if isinstance(event, ev.Audio))
-    assert heard_ms == pytest.approx(len(ears.speech) / 48), (
+    assert heard_ms == pytest.approx(len(listener.speech) / 48), (
         "the tap hears the turn once, however often it is cut"
     )
-    resumed = [event for event in events if isinstance(event, ev.Resume) and event.stream == "glasses"]
+    resumed = [event for event in events if isinstance(event, ev.Resume) and event.stream == "name=glasses"]
     assert len([event for event in resumed if event.result == "hit"]) >= 1
     assert all(event.latency_ms is not None for event in resumed if event.result == "hit")
 
 
 def test_cpp_client_over_a_rough_network(tmp_path: Path, rough: Path) -> None:
     program = compile_cpp("speak", tmp_path)
-    speaker = Speaker(speech_s=12.0, speed=2.0)
+    speaker = FakeServer(speech_s=12.0, speed=2.0)
     said: list[ev.Event] = []
     with serving(Resume(speaker, emit=said.append)) as port, linked(port, rough, seed=5) as link:
         out = tmp_path / "out.pcm"
@@ -115,7 +115,7 @@ def test_cpp_client_says_why_it_hears_nothing(tmp_path: Path) -> None:
 
     async def refuses(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            await Speaker()(scope, receive, send)
+            await FakeServer()(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": 401, "headers": []})
         await send({"type": "http.response.body", "body": b"no"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -12,15 +13,20 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from bundles import rendered
-from inhibition import SILENCES, STREAM_PAIRS
-from omniwatch.notify.bridge import Bridge
-from omniwatch.receivers import Notify, Robot
+from helpers.bundles import rendered
+from helpers.fake_robots import SECRET, StandIn
+from helpers.inhibition import DEAD, EXPLAINS, silenced
+from helpers.waiting import wait_until
+from omniwatch.bundle.alertmanager import of
+from omniwatch.bundle.health import firing
+from omniwatch.cli.page import command as page_command
+from omniwatch.demo.local_stack import Pager
+from omniwatch.notify.webhook_server import WebhookServer
 from omniwatch.settings import parse
-from omniwatch.stack import Service, free_port, get, program
-from robots import SECRET, StandIn
-from waiting import wait_until
+from omniwatch.settings.receivers import Notify, Robot
+from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 CONFIG = "deploy/alertmanager/alertmanager.yml"
 
@@ -38,8 +44,12 @@ class Alertmanager:
             "--cluster.listen-address=",
         ]
         command = [program("prometheus-alertmanager", "alertmanager"), *flags]
-        self._service = Service("alertmanager", command, directory, f"http://{address}")
+        self._service = ChildProcess("alertmanager", command, directory, f"http://{address}")
         self._service.await_ready("/-/ready")
+
+    @property
+    def url(self) -> str:
+        return self._service.url
 
     def post(self, alerts: list[dict[str, Any]]) -> None:
         request = urllib.request.Request(
@@ -80,19 +90,24 @@ def fired(name: str, severity: str, **labels: str) -> dict[str, Any]:
     }
 
 
+def faults(bundle: Path) -> dict[str, str]:
+    prometheus = yaml.safe_load((bundle / "deploy/prometheus/prometheus.yml").read_text())
+    rules = prometheus["alerting"]["alert_relabel_configs"]
+    return {name: rule["replacement"] for rule in rules for name in rule["regex"].split("|")}
+
+
 def test_each_alert_silences_what_it_explains_on_its_own_device_and_nothing_else(alertmanager):
-    """Every ordered pair of alerts has two devices of its own: one stream for both, and two streams."""
-    severity = severities(alertmanager.bundle)
-    pairs = [(one, other) for one in SILENCES for other in severity if one != other]
+    """Every alert that silences, paired with every other, has a device of its own, and half of another one."""
+    severity, fault = severities(alertmanager.bundle), faults(alertmanager.bundle)
+    pairs = [(one, other) for one in {*DEAD, *EXPLAINS} for other in fault if one != other]
     expected, posted = {}, []
     for number, (one, other) in enumerate(pairs):
-        for stream in ("0", "1"):
-            device = f"{number}-{stream}"
-            posted.append(fired(one, severity[one], device=device, stream="0"))
-            posted.append(fired(other, severity[other], device=device, stream=stream))
-            for silencer, target in ((one, other), (other, one)):
-                same = stream == "0" or (silencer, target) not in STREAM_PAIRS
-                expected[device, target] = target in SILENCES.get(silencer, set()) and same
+        for device, named in ((f"{number}-both", (one, other)), (f"{number}-alone", (other,))):
+            posted += [fired(name, severity[name], device=device, fault=fault[name]) for name in named]
+            for name in named:
+                expected[device, name] = any(
+                    silenced(source, name, severity[name], fault[name]) for source in named if source != name
+                )
     alertmanager.post(posted)
     wait_until(lambda: len(alertmanager.alerts()) == len(posted), 60)
     found = {
@@ -105,6 +120,68 @@ def test_each_alert_silences_what_it_explains_on_its_own_device_and_nothing_else
     } == set()
     assert any(expected.values())
     assert len(found) == len(expected)
+
+
+def test_one_fault_is_one_message_and_another_fault_is_another(tmp_path):
+    """A person who was told of late answers hears of a dead server at once; what belongs to the first joins it later."""
+    pager = Pager()
+    hooks = f"{{page_webhook_url: '{pager.url}', ticket_webhook_url: '', group_interval_s: 3}}"
+    alertmanager = Alertmanager(tmp_path, f"receivers: {hooks}")
+    bus = {"device": "bus-017", "site": "north"}
+    told: list[tuple[float, str, str]] = []
+
+    def heard(count: int) -> list[tuple[str, str]]:
+        while not pager.notices.empty():
+            notice = pager.notices.get()
+            told.append((notice.received_t, notice.status, notice.alert))
+        return [one[1:] for one in told] if len(told) >= count else []
+
+    try:
+        late = fired("TokenRTT", "page", fault="speech", **bus)
+        alertmanager.post([late])
+        wait_until(lambda: heard(1))
+        drift, dead = (
+            fired("CodecDrift", "page", fault="speech", **bus),
+            fired("ModelServerMute", "page", fault="server", **bus),
+        )
+        alertmanager.post([drift, dead])
+        assert wait_until(lambda: heard(2))[1:] == [("firing", "ModelServerMute")], (
+            "a group of its own leaves at once"
+        )
+        assert sorted(wait_until(lambda: heard(4))[2:]) == [("firing", "CodecDrift"), ("firing", "TokenRTT")]
+        ended = {"endsAt": datetime.now(timezone.utc).isoformat()}
+        alertmanager.post([late | ended, drift | ended])
+        assert sorted(wait_until(lambda: heard(6))[4:]) == [
+            ("resolved", "CodecDrift"),
+            ("resolved", "TokenRTT"),
+        ]
+    finally:
+        alertmanager.stop()
+        pager.close()
+
+
+def test_a_test_alert_says_who_took_it_and_status_says_what_fires(tmp_path):
+    pager = Pager()
+    hooks = f"receivers: {{page_webhook_url: '{pager.url}', ticket_webhook_url: ''}}"
+    alertmanager = Alertmanager(tmp_path, hooks)
+    config = tmp_path / "omniwatch.yaml"
+    config.write_text(f"{hooks}\nsite: {{alertmanager: '{alertmanager.url.removeprefix('http://')}'}}")
+    try:
+        done = CliRunner().invoke(page_command, ["--test", "--config.file", str(config)])
+        assert done.exit_code == 0, done.output
+        assert re.match(r"webhook: taken after \d\.\d s\n", done.stdout)
+        notice = pager.notices.get(timeout=10)
+        assert (notice.alert, notice.status, notice.labels["device"]) == ("OmniwatchTest", "firing", "orin")
+
+        alertmanager.post([fired("CodecDrift", "page", device="orin", fault="speech")])
+        settings = parse(config.read_text())
+        (server,) = of(settings)
+        found = wait_until(lambda: [one for one in firing(server, "orin") if "CodecDrift" in one.says])
+        assert re.fullmatch(r"CodecDrift \(page\) since [\d :-]+, notified: page", found[0].says)
+        assert found[0].ok is False
+    finally:
+        alertmanager.stop()
+        pager.close()
 
 
 def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
@@ -125,11 +202,13 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
         alertmanager.stop()
         slack.close()
     (attachment,) = told["attachments"]
+    since = datetime.fromisoformat(alert["startsAt"]).astimezone().strftime("%m-%d %H:%M:%S %Z")
     assert attachment["title"] == "[FIRING] CodecDrift on orin"
     assert attachment["title_link"] == "https://wiki.example/CodecDrift.md"
     assert attachment["text"].strip() == (
-        "firing: CodecDrift fires. 声音与画面不同步。 "
-        "<https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1|Dashboard>"
+        f"FIRING: CodecDrift: CodecDrift fires. 声音与画面不同步。 Since {since}.\n"
+        "Dashboard: https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1\n"
+        "Runbook: https://wiki.example/CodecDrift.md"
     )
 
 
@@ -140,9 +219,9 @@ def test_a_page_and_its_end_reach_a_robot_through_the_bridge(tmp_path):
     told = Robot(
         kind="dingtalk", url_file=str(tmp_path / "url"), secret_file=str(tmp_path / "secret"), language="en"
     )
-    bridge = Bridge(Notify(listen_address="127.0.0.1:0", robots=[told]))
+    bridge = WebhookServer(Notify(listen_address="127.0.0.1:0", robots=[told]))
     threading.Thread(target=bridge.serve, daemon=True).start()
-    hooks = f"receivers: {{page_webhook_url: 'http://{bridge.address}/page', ticket_webhook_url: ''}}"
+    hooks = f"receivers: {{page_webhook_url: 'http://{bridge.address}/page', ticket_webhook_url: '', group_interval_s: 3}}"
     alertmanager = Alertmanager(tmp_path, hooks)
     try:
         page = fired("CodecDrift", "page", device="orin", stream="0")

@@ -10,13 +10,14 @@ import sys
 
 import pytest
 
-import replaying
+from helpers import recording_server
+from helpers.paths import TESTS
+from helpers.recording_server import CLOSE, call, serving
+from helpers.scripted_tap import Clock, acted, read_events, recorded_steps, turn_numbers
+from helpers.waiting import wait_until
+from helpers.wire import EXPECTED
 from omniwatch import events as ev
 from omniwatch.tap import Tap
-from replaying import CLOSE, call, serving
-from tapping import Clock, acted, read_events, recorded_steps, turn_numbers
-from waiting import wait_until
-from wire import EXPECTED
 
 TOLERANCE_MS = 2.0
 
@@ -32,7 +33,7 @@ def test_as_fast_as_they_pass_on_the_recorded_clock(tmp_path, name):
             await acted(recorded_steps(name), clock)(scope, receive, send)
             await send(CLOSE)
 
-    with serving(Tap(app, environ={"OMNIWATCH_EVENTS": str(path)}, clock=clock)) as port:
+    with serving(Tap(app, environ={"OMNIWATCH_EVENTS": str(path)}, clock=clock, monotonic=clock)) as port:
         asyncio.run(call(port, name, paced=False))
     for got, expected in zip(turn_numbers(read_events(path)), EXPECTED[name], strict=True):
         assert tuple(got) == pytest.approx(tuple(expected), abs=0.06)
@@ -43,8 +44,8 @@ def test_at_the_pace_they_were_made_at(tmp_path):
     path, actual, port_file = tmp_path / "events.jsonl", tmp_path / "actual", tmp_path / "port"
     actual.mkdir()
     server = subprocess.Popen(
-        [sys.executable, replaying.__file__, str(port_file), str(actual)],
-        env={**os.environ, "OMNIWATCH_EVENTS": str(path)},
+        [sys.executable, "-m", recording_server.__name__, str(port_file), str(actual)],
+        env={**os.environ, "OMNIWATCH_EVENTS": str(path), "PYTHONPATH": str(TESTS)},
     )
     try:
         wait_until(lambda: port_file.exists() and port_file.read_text())

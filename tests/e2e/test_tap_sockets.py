@@ -11,13 +11,23 @@ from pathlib import Path
 import pytest
 import websockets
 
+from helpers.recording_server import CLOSE, call, serving
+from helpers.scripted_tap import (
+    CHAT,
+    VIDEO,
+    acted,
+    body,
+    read_events,
+    recorded_steps,
+    response,
+    sse_recording,
+    wav,
+)
+from helpers.waiting import wait_until
+from helpers.wire import EXPECTED, WIRE
 from omniwatch import events as ev
 from omniwatch.tap import Tap
 from omniwatch.tap.report import PATH as REPORT
-from replaying import CLOSE, call, serving
-from tapping import CHAT, VIDEO, acted, body, read_events, recorded_steps, response, sse_recording, wav
-from waiting import wait_until
-from wire import EXPECTED, WIRE
 
 SPOKEN = (
     b"data: "
@@ -114,7 +124,8 @@ def test_the_header_of_a_chat_addresses_its_report(tmp_path):
         (token,) = [value for name, value in headers if name == "x-omniwatch-stream"]
         statuses = []
         for data in (
-            json.dumps({"stream": token, "rtt_ms": 640.5}),
+            json.dumps({"stream": token, "rtt_ms": 0.5}),
+            json.dumps({"stream": token, "rtt_ms": 640_000}),
             "{",
             json.dumps({"stream": "x", "rtt_ms": 1}),
             " " * 2000,
@@ -123,11 +134,11 @@ def test_the_header_of_a_chat_addresses_its_report(tmp_path):
             connection.request("POST", REPORT, data)
             statuses.append(connection.getresponse().status)
             connection.close()
-    assert statuses == [204, 400, 404, 413]
+    assert statuses == [204, 400, 400, 404, 413]
     events = read_events(path)
     (rtt,) = [event for event in events if isinstance(event, ev.Rtt)]
     (turn,) = [event for event in events if isinstance(event, ev.TurnStart)]
-    assert (rtt.stream, rtt.turn, rtt.rtt_ms) == (turn.stream, turn.turn, 640.5)
+    assert (rtt.stream, rtt.turn, rtt.rtt_ms) == (turn.stream, turn.turn, 0.5)
     assert turn.stream == "127.0.0.1"
 
 

@@ -11,8 +11,9 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from omniwatch.bundle import render
+from omniwatch.demo.local_stack import Pager
 from omniwatch.settings import Settings
-from omniwatch.stack import Pager, Service, free_port, program
+from omniwatch.system.child_process import ChildProcess, free_port, program
 
 FASTER = {"group_interval: 1m": "group_interval: 1800ms", "repeat_interval: 50s": "repeat_interval: 1500ms"}
 """A minute becomes 1.8 s."""
@@ -34,7 +35,7 @@ def test_a_beat_is_sent_each_interval(tmp_path: Path) -> None:
         f"--web.listen-address=127.0.0.1:{port}",
         "--cluster.listen-address=",
     ]
-    alertmanager = Service("alertmanager", argv, tmp_path, f"http://127.0.0.1:{port}")
+    alertmanager = ChildProcess("alertmanager", argv, tmp_path, f"http://127.0.0.1:{port}")
     try:
         alertmanager.await_ready("/-/ready")
         ends = (datetime.now(timezone.utc) + timedelta(minutes=5)).isoformat()

@@ -1,74 +1,135 @@
-"""A fleet file as a real Prometheus discovers it, by file and by HTTP, while the file changes and breaks."""
+"""The served fleet file: what is answered while it changes, breaks, vanishes and comes back."""
 
 from __future__ import annotations
 
-import subprocess
-from contextlib import ExitStack
+import json
+import logging
+import resource
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from fleet_servers import OMNIWATCH, Place, query
-from omniwatch.fleet import inventory
-from omniwatch.stack import free_port, get
-from waiting import wait_until
+from helpers.web_calls import call
+from omniwatch.fleet.discovery import Catalogue, make_app
+from omniwatch.fleet.inventory import InventoryError
 
-COUNT = 8
+ONE = "devices: [{name: a, address: h}]\n"
+TWO = "devices: [{name: a, address: h}, {name: b, address: i}]\n"
+
+
+class Served:
+    """A fleet file and the application that serves it."""
+
+    def __init__(self, path):
+        self.path = path
+        path.write_text(ONE)
+        self.now = 100.0
+        self.app = make_app(Catalogue(path, lambda: self.now))
+
+    def names(self) -> list[str]:
+        reply = call(self.app, "/targets")
+        assert reply.status == 200
+        return [group["labels"]["device"] for group in json.loads(reply.body)]
+
+    def samples(self) -> dict[str, float]:
+        families = text_string_to_metric_families(call(self.app, "/metrics").text)
+        return {sample.name: sample.value for family in families for sample in family.samples}
 
 
 @pytest.fixture
-def place(tmp_path):
-    with ExitStack() as ending:
-        yield Place(tmp_path, ending)
+def served(tmp_path):
+    return Served(tmp_path / "fleet.yaml")
 
 
-def test_both_ways_of_discovery_follow_the_fleet_file_and_survive_its_breaking(place, tmp_path):
-    simulated = place.simulated(f"--fleet={COUNT}", "--outages=0", "--skewed=0")
-    fleet, targets = tmp_path / "fleet.yaml", tmp_path / "targets.json"
-    fleet.write_bytes(get(f"{simulated.url}/fleet.yaml"))
-    devices = inventory.load(fleet).devices
+def test_the_answer_is_what_prometheus_demands(served):
+    reply = call(served.app, "/targets")
+    assert reply.status == 200
+    assert reply.headers["Content-Type"] == "application/json"
+    assert json.loads(reply.body.decode("utf-8")) == [{"targets": ["h:9842"], "labels": {"device": "a"}}]
+    assert call(served.app, "/targets", "POST").status == 405
+    assert call(served.app, "/nothing").status == 404
 
-    def write_targets() -> int:
-        command = [*OMNIWATCH, "fleet", "targets", str(fleet), f"--out={targets}"]
-        return subprocess.run(command, timeout=30, capture_output=True, check=False).returncode
 
-    assert write_targets() == 0
-    port = free_port()
-    argv = [*OMNIWATCH, "fleet", "serve", str(fleet), f"--web.listen-address=127.0.0.1:{port}"]
-    served = place.start("served", argv, "/-/ready", port)
-    ways = {
-        "by_file": {"file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]},
-        "by_http": {"http_sd_configs": [{"url": f"{served.url}/targets", "refresh_interval": "1s"}]},
+def test_a_fleet_file_that_changes_is_read_anew(served):
+    assert served.names() == ["a"]
+    served.now = 200.0
+    served.path.write_text(TWO)
+    assert served.names() == ["a", "b"]
+    assert served.samples() == {
+        "omniwatch_fleet_devices": 2,
+        "omniwatch_fleet_last_reload_successful": 1,
+        "omniwatch_fleet_last_reload_success_timestamp_seconds": 200,
     }
-    jobs = [
-        {"job_name": job, "scrape_interval": "1s", "scrape_timeout": "1s", **way} for job, way in ways.items()
-    ]
-    prometheus = place.prometheus({"scrape_configs": jobs})
+    assert call(served.app, "/-/ready").body == b"2 devices\n"
 
-    def scraped(job: str) -> set[tuple[str, ...]]:
-        up = query(prometheus, f'up{{job="{job}"}} == 1')
-        return {tuple(one["metric"].get(label, "") for label in inventory.LABELS) for one in up}
 
-    def expect(expected: list[inventory.Device]) -> None:
-        wanted = {(one.name, one.site, one.model, one.release) for one in expected}
-        for job in ways:
-            wait_until(lambda job=job: scraped(job) == wanted, what=f"{job}: {len(wanted)} targets")
+def test_an_empty_fleet_is_an_empty_list(served):
+    served.path.write_text("devices: []\n")
+    assert served.names() == []
 
-    expect(devices)
 
-    changed = [
-        *devices[1:-1],
-        inventory.Device(devices[-1].name, devices[-1].address, "elsewhere", release="9"),
-    ]
-    fleet.write_text(inventory.dump(changed))
-    assert write_targets() == 0
-    expect(changed)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda path: path.write_text(""), b'fleet.yaml: expected a mapping, got "NoneType"\n'),
+        (lambda path: path.write_text("devices: [{name: b, addr"), b"fleet.yaml: while parsing"),
+        (
+            lambda path: path.write_text("devices: [{name: b}]"),
+            b"fleet.yaml: devices[0].address: is missing\n",
+        ),
+        (
+            lambda path: path.write_text("devices: [{name: b, address: h, release: 2026-02-30}]"),
+            b"fleet.yaml: a value cannot be read: day is out of range",
+        ),
+        (lambda path: path.write_bytes(b"\xff"), b"can't decode"),
+        (lambda path: path.unlink(), b"No such file"),
+    ],
+    ids=["empty", "cut short", "wrong", "no date", "binary", "gone"],
+)
+def test_a_file_that_does_not_hold_changes_nothing_and_is_told(served, change, said, caplog):
+    caplog.set_level(logging.WARNING)
+    served.names()
+    change(served.path)
+    assert served.names() == ["a"]
+    assert served.names() == ["a"]
+    assert len(caplog.records) == 1
+    assert served.samples() == {
+        "omniwatch_fleet_devices": 1,
+        "omniwatch_fleet_last_reload_successful": 0,
+        "omniwatch_fleet_last_reload_success_timestamp_seconds": 100,
+    }
+    ready = call(served.app, "/-/ready")
+    assert ready.status == 503
+    assert said in ready.body
+    assert call(served.app, "/-/healthy").status == 200
+    served.path.write_text(TWO)
+    assert served.names() == ["a", "b"]
+    assert call(served.app, "/-/ready").status == 200
 
-    fleet.write_text("devices: [{name: device-00001, addr")
-    assert write_targets() == 2
-    wait_until(lambda: b"last_reload_successful 0.0" in get(f"{served.url}/metrics"))
-    prometheus.stop()
-    prometheus.start()
-    prometheus.await_ready("/-/ready")
-    began = query(prometheus, "time()")[1]
-    wait_until(lambda: query(prometheus, f"count(timestamp(up) > {began})"), what="scrapes after the restart")
-    expect(changed)
+
+def test_a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed(served, caplog):
+    caplog.set_level(logging.WARNING)
+    served.names()
+    served.path.write_text(TWO)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert served.names() == served.names() == ["a"]
+        ready = call(served.app, "/-/ready")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (ready.status, len(caplog.records)) == (503, 1)
+    assert b"Too many open files" in ready.body
+    assert served.names() == ["a", "b"]
+
+
+def test_the_same_file_put_back_is_good_again(served):
+    good = served.path.rename(served.path.with_suffix(".kept"))
+    assert call(served.app, "/-/ready").status == 503
+    good.rename(served.path)
+    assert call(served.app, "/-/ready").status == 200
+
+
+def test_a_file_that_never_held_is_refused(tmp_path):
+    with pytest.raises(InventoryError):
+        Catalogue(tmp_path / "none.yaml", lambda: 0.0)

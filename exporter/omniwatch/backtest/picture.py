@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from omniwatch import plot, whole
 from omniwatch.backtest.compare import of_series
 from omniwatch.backtest.report import rank, shown
 from omniwatch.backtest.rules import HEARTBEAT
 from omniwatch.backtest.run import CURVES, Findings
 from omniwatch.backtest.states import Answer, Episode, Labels
-from omniwatch.replay import clock
+from omniwatch.replay import clock, plot
+from omniwatch.system import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def write(sides: Sequence[Findings], path: Path, title: str) -> None:
         figure = Figure(figsize=(9.6, 2 * CURVE_IN + rows_in + FRAME_IN), layout="constrained")
         draw(sides, figure, title)
         picture = plot.encoded(figure, path)
-    whole.replace(path, picture)
+    atomic_write.replace(path, picture)
 
 
 def rows(sides: Sequence[Findings]) -> list[Row]:

@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from omniwatch.backtest.compare import Comparison, Difference, of_series
-from omniwatch.backtest.moments import utc
+from omniwatch.backtest.recording_source import utc
 from omniwatch.backtest.rules import Standing
 from omniwatch.backtest.run import Findings, Verdict
 from omniwatch.backtest.states import Episode, Labels
 from omniwatch.replay import clock
-from omniwatch.replay_report import plural
+from omniwatch.replay.report import plural
 
 WIDTH = 110
 SEVERITIES = ("page", "ticket")

@@ -15,7 +15,7 @@ from omniwatch.backtest.errors import BacktestError
 from omniwatch.backtest.states import Hold
 from omniwatch.backtest.templates import TEMPLATED, is_template
 from omniwatch.bundle import promql
-from omniwatch.families import FAMILIES, HISTOGRAMS
+from omniwatch.metrics.stream_metrics import FAMILIES, HISTOGRAMS
 
 ASSUMED = frozenset(
     {
@@ -164,7 +164,7 @@ def speech_names() -> frozenset[str]:
     return frozenset(plain | parts)
 
 
-class Book:
+class RuleSet:
     """A rule set and what the recording holds: `held` are names of series, `targets` the labels of each scrape."""
 
     def __init__(

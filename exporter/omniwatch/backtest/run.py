@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from omniwatch.backtest import templates
 from omniwatch.backtest.errors import BacktestError
-from omniwatch.backtest.moments import Moments
-from omniwatch.backtest.rules import Book, Rule, Standing, speech_names
+from omniwatch.backtest.recording_source import Moments
+from omniwatch.backtest.rules import Rule, RuleSet, Standing, speech_names
 from omniwatch.backtest.scrapes import Page, Scrapes
 from omniwatch.backtest.states import Answer, Episode, Labels, episodes
 from omniwatch.backtest.tsdb import Tsdb, evaluations
-from omniwatch.recording import Recording
-from omniwatch.replay_report import plural
+from omniwatch.replay.recording import Recording
+from omniwatch.replay.report import plural
 from omniwatch.settings import Settings
 
 Progress = Callable[[str, float], None]
@@ -95,7 +95,7 @@ def backtest(file: str, side: Side, directory: Path, progress: Progress, *, curv
     if not events:
         bad = sum(refused.values())
         raise BacktestError(f"{file}: no event in it" + (f", {plural(bad, 'line')} refused" if bad else ""))
-    book = Book(side.rules, scrapes.names | speech_names(), side.targets)
+    book = RuleSet(side.rules, scrapes.names | speech_names(), side.targets)
     _record(book, tsdb, scrapes, side)
     with tsdb:
         verdicts = []
@@ -109,7 +109,7 @@ def backtest(file: str, side: Side, directory: Path, progress: Progress, *, curv
     return Findings(side, first_t, moments.last_t, events, refused, scrapes.lost, count, verdicts, drawn)
 
 
-def _verdict(rule: Rule, book: Book, tsdb: Tsdb, scrapes: Scrapes) -> Verdict:
+def _verdict(rule: Rule, book: RuleSet, tsdb: Tsdb, scrapes: Scrapes) -> Verdict:
     standing, names = book.standing(rule)
     if standing is not Standing.TOLD:
         return Verdict(rule, standing, names, [])
@@ -124,7 +124,7 @@ def _verdict(rule: Rule, book: Book, tsdb: Tsdb, scrapes: Scrapes) -> Verdict:
     return Verdict(rule, standing, names, alerts)
 
 
-def _record(book: Book, tsdb: Tsdb, scrapes: Scrapes, side: Side) -> None:
+def _record(book: RuleSet, tsdb: Tsdb, scrapes: Scrapes, side: Side) -> None:
     """Put in what recording rules would have recorded, those first that others rest on."""
     told = [rule for rule in book.alerts if book.standing(rule)[0] is Standing.TOLD]
     waiting = [one for rule in told for one in book.needed(rule)]

@@ -8,10 +8,10 @@ from math import ceil
 from prometheus_client import Metric
 from prometheus_client.utils import floatToGoString
 
-from omniwatch.backtest.moments import Moments
-from omniwatch.intake import Counts
+from omniwatch.backtest.recording_source import Moments
+from omniwatch.ingest.intake import Counts
 from omniwatch.settings import Settings
-from omniwatch.sidecar import Sidecar
+from omniwatch.sidecar.loop import Sidecar
 
 END = "# EOF\n"
 """The last line of an OpenMetrics text."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from math import ceil, floor
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from omniwatch.backtest.errors import BacktestError
 from omniwatch.backtest.scrapes import END
 from omniwatch.backtest.states import Answer
-from omniwatch.stack import Service, StackError, free_port
+from omniwatch.system import prometheus_api
+from omniwatch.system.child_process import ChildError, ChildProcess, free_port
 
 BLOCK_S = 7200
 """promtool makes a block of each two hours and reads its whole input for each: it is given two hours at a time."""
@@ -25,6 +23,11 @@ STEPS_MAX = 10_000
 """Of one query; Prometheus refuses more than 11,000."""
 TIMEOUT_S = 300.0
 RETENTION = "200y"
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
 
 
 def tool(name: str) -> str:
@@ -72,7 +75,7 @@ class Tsdb:
         # multiples of the interval, and a sample of exactly the lookback's age still counts.
         self._lookback = f"{round(scrape_s * 1000) - 1}ms"
         self._promtool, self._prometheus = tool("promtool"), tool("prometheus")
-        self._service: Service | None = None
+        self._service: ChildProcess | None = None
 
     def fill(self, scrapes: Iterable[tuple[float, str]]) -> None:
         """Write scrapes, in order, as blocks. Raises BacktestError, OSError."""
@@ -105,10 +108,10 @@ class Tsdb:
             "log.level": "warn",
         }
         argv = [self._prometheus, *(f"--{flag}={value}" for flag, value in flags.items())]
-        self._service = Service("prometheus", argv, self._directory, f"http://{address}")
+        self._service = ChildProcess("prometheus", argv, self._directory, f"http://{address}")
         try:
             self._service.await_ready("/-/ready")
-        except StackError as error:
+        except ChildError as error:
             self._stop()
             raise BacktestError(str(error)) from error
         except BaseException:
@@ -138,37 +141,25 @@ class Tsdb:
         for first in range(0, len(times), STEPS_MAX):
             some = times[first : first + STEPS_MAX]
             step = some[1] - some[0] if len(some) > 1 else 1.0
-            fields = {"query": expression, "start": some[0], "end": some[-1], "step": round(step, 3)}
-            data = self._ask("query_range", fields)
-            for one in data["result"]:
-                values = [(float(t), float(value)) for t, value in one["values"]]
-                points.setdefault(tuple(sorted(one["metric"].items())), []).extend(values)
+            for one in self._ask(
+                {"query": expression, "start": some[0], "end": some[-1], "step": round(step, 3)}
+            ):
+                values = [(t, float(value)) for t, value in one.values]
+                points.setdefault(tuple(sorted(one.metric.items())), []).extend(values)
         return [Answer(dict(labels), values) for labels, values in points.items()]
 
-    def _ask(self, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, fields: dict[str, str | float]) -> list[_Series]:
         assert self._service is not None
-        request = urllib.request.Request(
-            f"{self._service.url}/api/v1/{name}", urllib.parse.urlencode(fields).encode()
-        )
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                data: dict[str, Any] = json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            raise BacktestError(_reason(error)) from error
-        except OSError as error:
-            words = getattr(error, "reason", None) or error
-            raise BacktestError(f"prometheus: {words}: {self._service.last_words()}") from error
-        return data
+            data = prometheus_api.ask(self._service.url, "query_range", fields, timeout_s=TIMEOUT_S)
+        except prometheus_api.ApiError as error:
+            if error.code is None:
+                raise BacktestError(f"prometheus: {error}: {self._service.last_words()}") from error
+            raise BacktestError(str(error)) from error
+        return msgspec.json.decode(data.result, type=list[_Series])
 
 
 def _by_block(scrapes: Iterable[tuple[float, str]]) -> Iterator[Iterator[str]]:
     """Group the texts by the block they belong in; each group is read before the next."""
     for _, group in groupby(scrapes, lambda scrape: scrape[0] // BLOCK_S):
         yield (text for _, text in group)
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    try:
-        return " ".join(str(json.load(error)["error"]).split())
-    except (ValueError, KeyError, TypeError, OSError):
-        return f"HTTP {error.code} {error.reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from omniwatch.bundle.payload import Item
+from omniwatch.bundle.program_files import Item
 from omniwatch.settings import Settings
 
 UNIT = "omniwatch-notify.service"

@@ -10,22 +10,27 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
-from omniwatch.bundle import dashboard_lint, pairing
-from omniwatch.bundle.pairing import RulesFile, TestFile
-from omniwatch.bundle.render import Files, write
+from omniwatch.bundle import alert_lint, dashboard_lint, delivery, versions
+from omniwatch.bundle.alert_lint import RulesFile, TestFile
+from omniwatch.bundle.render import Files
+from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.settings import Settings
 
 TOOL_TIMEOUT_S = 120.0
-CENTRES = ("fleet.rules", "centre-pages.rules")
+CENTRES = ("fleet.rules", "centre-held.rules")
 """Rules that vmalert reads, too."""
+SLEEP_FLAG = "--enable-sleep-mode"
 Find = Callable[[str], str | None]
 """Where a tool is installed: shutil.which, or a test's own."""
+Progress = Callable[[int, int], None]
+"""Is told how many of how many tools have ended."""
 
 
 class Status(enum.Enum):
@@ -51,17 +56,26 @@ class Result(msgspec.Struct, frozen=True):
         return "\n".join([line, *(f"  {text}" for text in rest)])
 
 
-def check(directory: Path, find: Find = shutil.which, *, unit_tests: bool = True) -> list[Result]:
+def check(
+    directory: Path,
+    find: Find = shutil.which,
+    *,
+    unit_tests: bool = True,
+    whole: bool = True,
+    progress: Progress = lambda done, of: None,
+) -> list[Result]:
     """Check what `omniwatch render --out` wrote to `directory`. What is wrong is in the results; raises OSError.
 
-    The rules' unit tests take seconds; without them all is checked that has to hold for a file to be of use.
+    The rules' unit tests take seconds; without them all is checked that has to hold for a file to be of use. A directory
+    that is not `whole` has some of the bundle's files: each is checked by itself, not that they belong together.
+    `progress` is told how many of the tools have ended.
     """
     next(directory.iterdir(), None)  # glob() takes a directory that cannot be read for an empty one
     rules = sorted(directory.glob("alerts/**/*.rules.yaml"))
     tests = sorted(directory.glob("alerts/**/*.test.yaml"))
     configs = sorted(directory.glob("deploy/**/*.y*ml"))
     more_rules = [path for path in configs if path.name.endswith(".rules.yaml")]
-    if not rules:
+    if whole and not rules:
         return [Result(Status.FAILED, "rules", str(directory), "no alerts/*.rules.yaml here")]
     results: list[Result] = []
     parsed: dict[Path, Any] = {}
@@ -75,20 +89,71 @@ def check(directory: Path, find: Find = shutil.which, *, unit_tests: bool = True
             results.append(Result(Status.OK, "YAML", name))
     if exit_code(results):
         return results
-    return [
-        *results,
-        *_tools(directory, [*rules, *more_rules], tests if unit_tests else [], configs, find),
-        *_pairs([parsed[path] for path in rules], [parsed[path] for path in tests], directory / "runbooks"),
-        *_intervals({path: parsed[path] for path in rules}, {path: parsed[path] for path in tests}),
-        *_dashboards(directory, [parsed[path] for path in rules], find),
-    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        tools = _tools(directory, [*rules, *more_rules], tests if unit_tests else [], configs, find, pool)
+        own = [*_dashboards(directory, [parsed[path] for path in rules], find, whole=whole)]
+        if whole:
+            read = [parsed[path] for path in rules], [parsed[path] for path in tests]
+            own = [
+                *_versions(find),
+                *_pairs(*read, directory / "runbooks"),
+                *_intervals({path: parsed[path] for path in rules}, {path: parsed[path] for path in tests}),
+                *own,
+            ]
+        for done, _ in enumerate(as_completed(tools), 1):
+            progress(done, len(tools))
+    return [*results, *(tool.result() for tool in tools), *own, *_sleep_mode(directory)]
 
 
-def check_files(files: Files, find: Find = shutil.which, *, unit_tests: bool = True) -> list[Result]:
-    """Check a rendered bundle before it is anywhere, in a directory made for that. Raises OSError."""
+def _sleep_mode(directory: Path) -> Iterator[Result]:
+    """Warn of a model server that can be put to sleep (docs/one-model-one-board.md)."""
+    for path in sorted(directory.glob("deploy/systemd/*.service")):
+        if SLEEP_FLAG in path.read_text(encoding="utf-8"):
+            detail = (
+                f"{SLEEP_FLAG}: on a Jetson sleep frees no memory, and after wakeup vLLM-Omni 0.30 holds every request until "
+                "/resume (docs/one-model-one-board.md)"
+            )
+            yield Result(Status.LINT, "model server", str(path.relative_to(directory)), detail)
+
+
+def check_files(
+    files: Files,
+    find: Find = shutil.which,
+    *,
+    unit_tests: bool = True,
+    whole: bool = True,
+    progress: Progress = lambda done, of: None,
+) -> list[Result]:
+    """Check a rendered bundle, or some `files` of it, before it is anywhere. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix="omniwatch-") as directory:
-        write(files, Path(directory))
-        return check(Path(directory), find, unit_tests=unit_tests)
+        for path, text in files.items():
+            target = Path(directory, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        return check(Path(directory), find, unit_tests=unit_tests, whole=whole, progress=progress)
+
+
+def summary(results: Iterable[Result]) -> str:
+    """Say in one line how many checks passed, failed, and were left out for want of a tool."""
+    found = list(results)
+    counts = {status: sum(result.status is status for result in found) for status in Status}
+    parts = [
+        f"{counts[status]} {word}"
+        for status, word in ((Status.OK, "passed"), (Status.FAILED, "failed"), (Status.LINT, "lint"))
+        if counts[status] or status is Status.OK
+    ]
+    absent = sorted({result.detail for result in found if result.status is Status.ABSENT})
+    if absent:
+        parts.append(f"{counts[Status.ABSENT]} skipped ({', '.join(absent)})")
+    return f"{len(found)} checks: {', '.join(parts)}"
+
+
+def check_delivery(settings: Settings) -> list[Result]:
+    """Check that these settings have a person told of a page."""
+    wrong = [
+        Result(Status.FAILED, "delivery", "omniwatch.yaml", fault) for fault in delivery.faults(settings)
+    ]
+    return wrong or [Result(Status.OK, "delivery", "omniwatch.yaml")]
 
 
 def exit_code(results: Iterable[Result]) -> int:
@@ -99,7 +164,7 @@ def exit_code(results: Iterable[Result]) -> int:
 
 def _read(path: Path) -> Any:
     """Parse a YAML file, as what its name says it is. Raises YAMLError or ValueError."""
-    raw = yaml.safe_load(path.read_bytes())
+    raw = load_yaml(path.read_bytes())
     if path.name.endswith(".rules.yaml"):
         return msgspec.convert(raw, RulesFile)
     if path.name.endswith(".test.yaml"):
@@ -107,9 +172,33 @@ def _read(path: Path) -> Any:
     return raw
 
 
+def _versions(find: Find) -> Iterator[Result]:
+    """Hold the installed tools against the least versions. One that says none is not judged."""
+    for least in versions.LEAST:
+        program = find(least.program)
+        if program is None:
+            continue
+        try:
+            done = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            yield Result(Status.FAILED, "version", least.what, f"{program}: {error}")
+            continue
+        old = versions.too_old(least, done.stdout + done.stderr)
+        yield Result(Status.FAILED if old else Status.OK, "version", least.what, old)
+
+
 def _tools(
-    directory: Path, rules: list[Path], tests: list[Path], configs: list[Path], find: Find
-) -> Iterator[Result]:
+    directory: Path,
+    rules: list[Path],
+    tests: list[Path],
+    configs: list[Path],
+    find: Find,
+    pool: Executor,
+) -> list[Future[Result]]:
+    """Begin every tool; unit tests, which take longest, first. Returns them in the order of what they check."""
+
     def named(*names: str) -> list[Path]:
         return [path for path in configs if path.stem in names]
 
@@ -124,11 +213,11 @@ def _tools(
         ("vmagent", vmagent, named("uplink")),
         ("vmalert", ["-dryRun", "-rule={}"], [path for path in rules if path.stem in CENTRES]),
     ]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(
-            lambda one: _tool(directory, find, *one),
-            [(program, options, path) for program, options, paths in commands for path in paths],
-        )
+    jobs = [(program, options, path) for program, options, paths in commands for path in paths]
+    size = {job[2]: job[2].stat().st_size for job in jobs}
+    longest = sorted(range(len(jobs)), key=lambda at: (jobs[at][2] not in tests, -size[jobs[at][2]]))
+    begun = {at: pool.submit(_tool, directory, find, *jobs[at]) for at in longest}
+    return [begun[at] for at in range(len(jobs))]
 
 
 def _tool(directory: Path, find: Find, program: str, options: list[str], path: Path) -> Result:
@@ -158,9 +247,9 @@ def _run(command: list[str], directory: Path) -> tuple[Status, str]:
 
 
 def _pairs(rules: list[RulesFile], tests: list[TestFile], runbooks: Path) -> Iterator[Result]:
-    for alert, wrong, style in pairing.of_alerts(rules, tests, runbooks):
+    for alert, wrong, style in alert_lint.of_alerts(rules, tests, runbooks):
         yield from _verdict("alert", alert, wrong, style)
-    for page, style in pairing.of_pages(rules, runbooks):
+    for page, style in alert_lint.of_pages(rules, runbooks):
         yield from _verdict("runbook", page, [], style)
 
 
@@ -184,8 +273,10 @@ def _intervals(rules: dict[Path, RulesFile], tests: dict[Path, TestFile]) -> Ite
                 yield Result(Status.LINT, "interval", path.name, detail)
 
 
-def _dashboards(directory: Path, rules: list[RulesFile], find: Find) -> Iterator[Result]:
-    """Lint every dashboard, follow its links and those of the alerts to it, and let promtool read the queries."""
+def _dashboards(directory: Path, rules: list[RulesFile], find: Find, *, whole: bool) -> Iterator[Result]:
+    """Lint every dashboard, follow its links and those of the alerts to it where the bundle is `whole`, and let promtool
+    read the queries.
+    """
     models: dict[str, dict[str, Any]] = {}
     names: dict[str, str] = {}
     for path in sorted(directory.glob("dashboards/*.json")):
@@ -199,9 +290,9 @@ def _dashboards(directory: Path, rules: list[RulesFile], find: Find) -> Iterator
         models[uid], names[uid] = model, name
     pages = frozenset(page.name for page in directory.glob("runbooks/*.md"))
     for uid, model in models.items():
-        dead = list(dashboard_lint.dead_ends(model, models, pages))
+        dead = list(dashboard_lint.dead_ends(model, models, pages)) if whole else []
         yield from _verdict("dashboard", names[uid], dead, dashboard_lint.lint(model))
-    for alert, nowhere in pairing.lost_alerts(rules, models):
+    for alert, nowhere in alert_lint.lost_alerts(rules, models) if whole else ():
         yield Result(Status.FAILED, "alert", alert, f"dashboard_url: {nowhere}")
     if models:
         yield _queries(models, find("promtool"))

@@ -90,10 +90,15 @@ def _of_label(model: Model, label: str) -> list[str]:
     """Return the variables that list the values of a label."""
     found = []
     for variable in _variables(model, "query"):
-        match = _LABEL_VALUES.fullmatch(_query(variable))
-        if match and match["label"] == label:
+        if label_values(variable)[1] == label:
             found.append(str(variable["name"]))
     return found
+
+
+def label_values(variable: Model) -> tuple[str, str]:
+    """Return the series and the label whose values a variable lists; both "" where it lists something else."""
+    match = _LABEL_VALUES.fullmatch(_query(variable))
+    return (match["series"], match["label"]) if match else ("", "")
 
 
 def _query(variable: Model) -> str:

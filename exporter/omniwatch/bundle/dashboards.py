@@ -11,6 +11,7 @@ import yaml
 from msgspec import Meta
 
 from omniwatch.bundle.panels import COLUMNS, FIRST_ROW_ID, SOURCE, Panel, Text, panel_model
+from omniwatch.bundle.yaml_text import load_yaml
 
 FOLDER = "dashboards"
 SUFFIX = ".yaml.j2"
@@ -76,7 +77,7 @@ def expand(text: str, name: str) -> str:
 def parse(text: str, name: str) -> Dashboard:
     """Read a rendered template. Raises DashboardError with `name` in it."""
     try:
-        dashboard = msgspec.convert(yaml.safe_load(text), Dashboard)
+        dashboard = msgspec.convert(load_yaml(text), Dashboard)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise DashboardError(f"{name}: {' '.join(str(error).split())}") from error
     ids = [panel.id for row in dashboard.rows for panel in row.panels]

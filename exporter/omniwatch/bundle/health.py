@@ -12,13 +12,13 @@ from typing import NamedTuple
 import msgspec
 from prometheus_client.core import Metric
 
-from omniwatch.bundle import bridging
-from omniwatch.bundle.device import at, is_packaged, manifest, state_of
+from omniwatch.bundle import alertmanager, bridging, delivery
 from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT
-from omniwatch.bundle.payload import InstallError
-from omniwatch.dbus import BusError
+from omniwatch.bundle.installed_files import at, is_packaged, manifest, state_of
+from omniwatch.bundle.program_files import InstallError
 from omniwatch.host import cgroup, systemd
 from omniwatch.settings import Settings, SettingsError, load
+from omniwatch.system.dbus import BusError
 
 TIMEOUT_S = 5.0
 
@@ -52,6 +52,47 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
     if root == Path("/"):
         yield from units(settings)
         yield _answer(settings)
+    yield from told(settings)
+    if root == Path("/"):
+        for one in alertmanager.of(settings):
+            yield from firing(one, settings.site.device)
+
+
+def told(settings: Settings) -> Iterator[Finding]:
+    """Say who is told of a page by these settings, or what keeps it from a person."""
+    wrong = list(delivery.faults(settings))
+    for fault in wrong:
+        yield Finding("delivery", False, fault)
+    if wrong:
+        return
+    if urls := settings.fleet.alertmanager_urls:
+        yield Finding("delivery", True, f"alerts go to the fleet's Alertmanager: {', '.join(urls)}")
+    else:
+        yield Finding("delivery", True, f"pages go to {', '.join(delivery.told(settings, 'page'))}")
+
+
+def firing(server: alertmanager.Alertmanager, device: str) -> Iterator[Finding]:
+    """Ask an Alertmanager what fires on a device, since when, and who was notified."""
+    try:
+        found = [alert for alert in server.alerts(device) if alert.labels.get("severity") != "none"]
+    except (alertmanager.AlertmanagerError, OSError) as error:
+        yield Finding("Alertmanager", False, str(error))
+        return
+    yield Finding("Alertmanager", True, f"answers at {server.url}")
+    if not found:
+        yield Finding("firing", True, "nothing")
+    for alert in sorted(found, key=lambda one: (one.labels.get("severity", ""), one.starts_at)):
+        name, severity = alert.labels.get("alertname", "?"), alert.labels.get("severity", "")
+        since = alert.starts_at.astimezone().strftime("%m-%d %H:%M:%S")
+        who = ", ".join(receiver.name for receiver in alert.receivers) or "nobody"
+        if alert.status.state == "suppressed":
+            why = "a silence" if alert.status.silenced_by else "an alert that explains it"
+            who = f"nobody: held back by {why}"
+        yield Finding(
+            "firing",
+            False if severity == "page" else None,
+            f"{name} ({severity}) since {since}, notified: {who}",
+        )
 
 
 def _files(root: Path) -> Finding:

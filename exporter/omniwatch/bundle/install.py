@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from omniwatch import settings
-from omniwatch.bundle import bridging, interpreter, joining, payload, profiles, render
-from omniwatch.bundle.device import Manifest, at, is_packaged, state_of, wanted_state
-from omniwatch.bundle.payload import HOME, InstallError, Item, PayloadError
+from omniwatch.bundle import bridging, interpreter, joining, profiles, program_files, render
+from omniwatch.bundle.installed_files import Manifest, at, is_packaged, state_of, wanted_state
+from omniwatch.bundle.program_files import HOME, InstallError, Item, PayloadError
 from omniwatch.host.memory import total_bytes
 from omniwatch.settings import Server, Settings, SettingsError
 
@@ -63,11 +63,22 @@ def disagreements(root: Path, profile: str | None, device_memory_gb: float | Non
     ]
 
 
+def remarks(config: Settings, with_tap: bool) -> list[str]:
+    """Say what there is to say of the profile that is installed."""
+    profile = profiles.load(config.server.profile)
+    return [
+        f"note: {line}"
+        for line in profiles.remarks(profile, config.server.device_memory_gb, with_tap=with_tap)
+    ]
+
+
 def _plain(value: str | float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def items(root: Path, config: Settings, with_server: bool, with_fleet: bool = False) -> list[Item]:
+def items(
+    root: Path, config: Settings, with_server: bool, with_fleet: bool = False, *, with_tap: bool = False
+) -> list[Item]:
     """Everything that belongs on the device. Raises InstallError."""
     packaged = is_packaged(root)
     if packaged and not (with_server or with_fleet or config.notify.robots):
@@ -78,12 +89,12 @@ def items(root: Path, config: Settings, with_server: bool, with_fleet: bool = Fa
     try:
         profiles.fitting(config.server.profile, config.server.device_memory_gb) if with_server else None
         files = {path.name: text for path, text in render.render(_renderable(config, with_server)).items()}
-        found = [] if packaged else [*_sidecar(files), *payload.program(interpreter.find(root))]
+        found = [] if packaged else [*_sidecar(files), *program_files.program(interpreter.find(root))]
     except (render.RenderError, profiles.ProfileError, PayloadError) as error:
         raise InstallError(str(error)) from error
     found += bridging.items(config, files)
     if with_server:
-        found += _server(config, files)
+        found += _server(config, files, with_tap)
     if with_fleet:
         found += joining.items(root, config, files)
     return found
@@ -117,14 +128,17 @@ def _sidecar(files: Mapping[str, str]) -> list[Item]:
     ]
 
 
-def _server(config: Settings, files: Mapping[str, str]) -> list[Item]:
-    unit = config.server.unit
+def _server(config: Settings, files: Mapping[str, str], with_tap: bool) -> list[Item]:
+    unit, profile = config.server.unit, profiles.load(config.server.profile)
     found = [
         Item(UNITS / unit, files["qwen3-omni.service"].encode(), kind="unit"),
         Item(UNITS / "multi-user.target.wants" / unit, link=f"../{unit}", kind="unit"),
     ]
-    stages = "orin-stages.yaml"
-    if f"/etc/omniwatch/{stages}" in profiles.load(config.server.profile).words():
+    if with_tap and not profile.has_tap:
+        dropin = UNITS / f"{unit}.d" / profiles.DROPIN
+        found.append(Item(dropin, profiles.tap_dropin(profile).encode(), kind="unit"))
+    words = profile.words()
+    for stages in (name for name in files if f"{CONFIG.parent / name}" in words):
         found.append(Item(CONFIG.parent / stages, files[stages].encode(), kind="config"))
     return found
 

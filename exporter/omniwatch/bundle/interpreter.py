@@ -6,8 +6,8 @@ import stat
 import sys
 from pathlib import Path, PurePosixPath
 
-from omniwatch.bundle.device import at
-from omniwatch.bundle.payload import PayloadError
+from omniwatch.bundle.installed_files import at
+from omniwatch.bundle.program_files import PayloadError
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """The running one. Compiled parts are made for a version, whoever built the interpreter."""
@@ -52,8 +52,9 @@ def fault(root: Path, path: PurePosixPath) -> str | None:
 
 
 def _followed(root: Path, path: PurePosixPath) -> tuple[PurePosixPath, list[PurePosixPath]]:
-    """Where a path leads within the tree, and the folders below its root that are entered on the way. Of links that lead
-    round and round one is left.
+    """Resolve symlinks inside `root`; return the path and the folders entered on the way.
+
+    In a cycle of links, return the path reached after 40 of them.
     """
     here, folders, links = PurePosixPath("/"), [], 0
     left = list(path.parts[1:])

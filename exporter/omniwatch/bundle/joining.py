@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from omniwatch.bundle.device import at
-from omniwatch.bundle.payload import InstallError, Item
+from omniwatch.bundle.installed_files import at
+from omniwatch.bundle.program_files import InstallError, Item
 from omniwatch.settings import Settings
 
 UNIT = "omniwatch-uplink.service"

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,10 +18,20 @@ import yaml
 from msgspec import Meta
 
 from omniwatch.bundle import data
+from omniwatch.plan import components
+from omniwatch.plan import flags as vllm_flags
+from omniwatch.plan.device import SYSTEM_BYTES, of_size
+from omniwatch.plan.memory import Result, Wanted, compute
+from omniwatch.plan.model import RELEASED, RELEASED_NAME, PlanError
 
 FOLDER = "deploy/profiles"
-SYSTEM_GB = 4.0
+SYSTEM_GB = SYSTEM_BYTES / 1e9
 """Kept for the operating system, the sidecar and everything else that is not the model server."""
+
+TAP_FLAGS = "--middleware omniwatch.tap.Tap"
+TAP_FOLDER = "/opt/omniwatch/tap"
+DROPIN = "50-omniwatch-tap.conf"
+"""Adds the tap to a server whose profile runs none."""
 
 ASK_S = 180.0
 """How long vLLM may take to print its help: it imports most of itself for that."""
@@ -46,13 +57,40 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gb: Annotated[float, Meta(gt=0)]
 
 
+class Planned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a profile runs: options of `omniwatch plan`, for the released model."""
+
+    quantization: list[str] = []
+    talker: bool = True
+    streams: Annotated[int, Meta(ge=1)] = 1
+    max_model_len: Annotated[int, Meta(ge=1)] = 32768
+    kv_cache_dtype: str = "bf16"
+
+    def result(self, device_gb: float) -> Result:
+        """Compute what it needs. Raises PlanError."""
+        return compute(
+            Wanted(
+                name=RELEASED_NAME,
+                model=RELEASED,
+                device=of_size(device_gb),
+                types=components.parse_types(self.quantization),
+                talker=self.talker,
+                streams=self.streams,
+                max_model_len=self.max_model_len,
+                kv_type=self.kv_cache_dtype,
+            )
+        )
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One way to start the model server.
 
-    `command` holds the lines of ExecStart as they stand in the unit, the first the program. `memory` is what is loaded
-    at the same time; `reduced_from` how the sizes came about; `claimed` the share of the device's memory that the server
-    takes at start, whether it needs it or not (vLLM's --gpu-memory-utilization, summed over stages). `service` and
-    `remarks` are further directives and comments of the unit, as they are.
+    `command` holds the lines of ExecStart as they stand in the unit, the first the program. `plan` says what runs, and its
+    memory is computed from that. Only a `published` profile states `memory` (what is loaded at the same time) and
+    `reduced_from` (how the sizes came about) itself: as published. `cannot` says why there is nothing to compute. `claimed` is
+    the share of the device's memory that the server takes at start, whether it needs it or not (vLLM's
+    --gpu-memory-utilization, summed over stages). `service` and `remarks` are further directives and comments of the unit,
+    as they are.
     """
 
     name: str = ""
@@ -60,15 +98,31 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     runs: Literal["process", "container"]
     command: Annotated[list[str], Meta(min_length=1)]
     environment: dict[str, str] = {}
-    memory: Annotated[list[Part], Meta(min_length=1)]
+    published: bool = False
+    plan: Planned | None = None
+    cannot: str = ""
+    memory: list[Part] = []
     reduced_from: list[Part] = []
     claimed: Annotated[float, Meta(ge=0, le=1)] = 0
     service: list[str] = []
     remarks: list[str] = []
 
+    def stated_gb(self) -> float:
+        """What a published profile says that it takes; 0 for others."""
+        return sum(part.gb for part in self.memory) if self.published else 0.0
+
+    def computed_gb(self) -> float:
+        """What arithmetic says that it takes; 0 where there is nothing to compute."""
+        return self.plan.result(64).needed_bytes / 1e9 if self.plan else 0.0
+
     def needs_gb(self, device_gb: float) -> float:
-        """What the server takes on a device of this size."""
-        return max(sum(part.gb for part in self.memory), self.claimed * device_gb)
+        """What the server takes on a device of this size: the largest of stated, computed and claimed."""
+        return max(self.stated_gb(), self.computed_gb(), self.claimed * device_gb)
+
+    @property
+    def has_tap(self) -> bool:
+        """Tell whether the server that it starts writes events."""
+        return TAP_FLAGS in " ".join(self.command)
 
     def words(self) -> list[str]:
         """The command line as its program gets it."""
@@ -90,21 +144,89 @@ def load(name: str, root: Path | None = None) -> Profile:
         profile = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Profile)
     except (msgspec.ValidationError, yaml.YAMLError) as error:
         raise ProfileError(f"{path.name}: {' '.join(str(error).split())}") from error
-    return msgspec.structs.replace(profile, name=name)
+    if profile.published != bool(profile.memory):
+        raise ProfileError(f"{path.name}: memory: stated by published profiles, and only by them")
+    if (profile.plan is None) != bool(profile.cannot):
+        raise ProfileError(f"{path.name}: either plan, or cannot, which says why there is none")
+    try:
+        parts = profile.memory or _parts(profile)
+    except PlanError as error:
+        raise ProfileError(f"{path.name}: plan: {error}") from error
+    return msgspec.structs.replace(profile, name=name, memory=parts)
+
+
+def _parts(profile: Profile) -> list[Part]:
+    """Compute what is loaded at the same time."""
+    assert profile.plan is not None
+    result = profile.plan.result(64)
+    found = []
+    for stage in result.stages:
+        types = dict.fromkeys(part.type for part in result.components if part.stage == stage.name)
+        small = [kind for kind in types if kind != "bf16"]
+        kind = " and ".join(small).upper() if small else "bf16"
+        found.append(Part(f"{stage.name} in {kind}", round(stage.weights_bytes / 1e9, 1)))
+    found.append(
+        Part(f"KV cache of {result.streams} x {result.max_model_len} tokens", round(result.kv_bytes / 1e9, 1))
+    )
+    found.append(Part("contexts and activations, assumed", round(result.overhead_bytes / 1e9, 1)))
+    return found
 
 
 def fitting(name: str, device_gb: float, root: Path | None = None) -> Profile:
     """Read a profile that a device with so much memory can hold. Raises ProfileError."""
     profile = load(name, root)
-    needs = profile.needs_gb(device_gb)
-    if needs + SYSTEM_GB > device_gb:
-        parts = " + ".join(f"{part.gb:g} ({part.what})" for part in profile.memory)
-        raise ProfileError(
-            f"profile {name} does not fit: it takes {needs:.0f} GB ({parts}"
-            + (f", claims {profile.claimed:.0%} of the device" if profile.claimed else "")
-            + f") beside {SYSTEM_GB:g} GB for the system, and the device has {device_gb:.0f} GB"
-        )
+    if trouble := too_large(profile, device_gb):
+        raise ProfileError(trouble)
     return profile
+
+
+def too_large(profile: Profile, device_gb: float) -> str:
+    """Say why a device with so much memory cannot hold a profile; "" where it can."""
+    needs, given = profile.needs_gb(device_gb), profile.claimed * device_gb
+    short = not profile.published and 0 < given < profile.computed_gb()
+    if needs + SYSTEM_GB <= device_gb and not short:
+        return ""
+    parts = " + ".join(f"{part.gb:g} ({part.what})" for part in profile.memory)
+    return (
+        f"profile {profile.name} does not fit: it takes {needs:.0f} GB ({parts}"
+        + (f", claims {profile.claimed:.0%} of the device, {given:.0f} GB" if profile.claimed else "")
+        + f") beside {SYSTEM_GB:g} GB for the system, and the device has {device_gb:.0f} GB"
+    )
+
+
+def remarks(profile: Profile, device_gb: float, *, with_tap: bool = False) -> list[str]:
+    """Say beside a published profile's claims what arithmetic says, and that it runs no tap. None for others."""
+    if not profile.published:
+        return []
+    found = []
+    if profile.cannot:
+        found.append(f"published as {profile.stated_gb():g} GB, which cannot be computed: {profile.cannot}")
+    else:
+        found.append(
+            f"published as {profile.stated_gb():g} GB; computed {profile.computed_gb():.1f} GB (omniwatch plan --profile {profile.name})"
+        )
+    if profile.claimed:
+        found[0] += f"; vLLM takes {profile.claimed:.0%} of the device, {profile.claimed * device_gb:.0f} GB"
+    if not profile.has_tap and not with_tap:
+        found.append("runs no tap, so there are no curves: install --with-tap adds it")
+    return [f"profile {profile.name}: {line}" for line in found]
+
+
+def tap_dropin(profile: Profile) -> str:
+    """Write the drop-in that adds the tap: the published command line, and the middleware behind it."""
+    lines = list(profile.command)
+    environment = f'Environment="PYTHONPATH={TAP_FOLDER}"\n'
+    if profile.runs == "container":
+        words = profile.words()
+        image = words[-len(_server_words(profile, words)) - 1]
+        at = next(index for index, line in enumerate(lines) if line.strip() == image)
+        lines.insert(at, f"-v {TAP_FOLDER}:{TAP_FOLDER}:ro -e PYTHONPATH={TAP_FOLDER}")
+        environment = ""
+    command = " \\\n  ".join([*lines, TAP_FLAGS])
+    return (
+        "# The unit's own command line, with the tap: without it there are no events, and so no curves.\n"
+        f"[Service]\n{environment}ExecStart=\nExecStart={command}\n"
+    )
 
 
 def known_flags(help_text: str) -> set[str]:
@@ -154,22 +276,44 @@ def unknown(profile: Profile, flags: Iterable[str], variables: Iterable[str] = (
     known, settable = set(flags), set(variables)
     words = profile.words()
     # What stands before an image's name, or before `serve`, is another program's business.
-    used = [word.partition("=")[0] for word in _server_words(profile, words) if word.startswith("--")]
+    strange = unknown_words(_server_words(profile, words), known)
     named = dict(pair.split("=", 1) for pair in words if re.match(r"VLLM_[A-Z_]+=", pair))
-    strange = [flag for flag in used if flag not in known]
     if settable:
         strange += [
-            name
+            _unknown(name, known)
             for name in (*profile.environment, *named)
             if name.startswith("VLLM_") and name not in settable
         ]
-    return [f"{flag}: the installed vLLM does not know it; {_advice(flag, known)}" for flag in strange]
+    return strange
+
+
+def unknown_words(words: Iterable[str], flags: Iterable[str]) -> list[str]:
+    """Say of every flag among the words of a command that is not one of `flags` what comes closest to it."""
+    known = set(flags)
+    used = [word.partition("=")[0] for word in words if word.startswith("--")]
+    return [_unknown(flag, known) for flag in used if flag not in known]
+
+
+def _unknown(flag: str, known: set[str]) -> str:
+    return f"{flag}: the installed vLLM does not know it; {_advice(flag, known)}"
+
+
+def program(name: str | None) -> Path | None:
+    """Find a program that is named as a shell would, without a slash in PATH; without a name, an installed vllm-omni."""
+    if name is None:
+        found = shutil.which("vllm-omni") or (
+            vllm_flags.PROGRAM if os.access(vllm_flags.PROGRAM, os.X_OK) else None
+        )
+        return Path(found) if found else None
+    return Path(name).absolute() if "/" in name else Path(shutil.which(name) or name)
 
 
 def _server_words(profile: Profile, words: list[str]) -> list[str]:
     if profile.runs == "process":
         return words[1:]
-    image = next(at for at, word in enumerate(words) if re.fullmatch(r"[\w./-]+:[\w.-]+", word) and at > 1)
+    image = next(
+        at for at, word in enumerate(words) if re.fullmatch(r"[a-z][\w./-]*:[\w.-]+", word) and at > 1
+    )
     return words[image + 1 :]
 
 

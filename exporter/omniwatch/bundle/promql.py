@@ -1,26 +1,22 @@
-"""As much of PromQL as a linter needs: which series a query asks for, with which matchers, inside which function."""
+"""Read from a query which series it asks for, with which matchers, inside which function."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple
 
-_TOKEN = re.compile(
-    r"""
-    (?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)
-  | (?P<number>(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[a-z]*)
-  | (?P<name>[A-Za-z_:][A-Za-z0-9_:]*)
-  | (?P<variable>\$\w+|\$\{\w+\})
-  | (?P<sign>=~|!~|!=|==|>=|<=|[-+*/%^<>=(){}\[\],:@])
-  | (?P<space>\s+)
-  | (?P<other>.)
-    """,
+import promql_parser
+
+_VARIABLE = re.compile(
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\#[^\n]*)   # in texts and comments it may stand as it is
+      | (\$\w+|\$\{\w+\})""",
     re.VERBOSE,
 )
-_WORDS = {"and", "or", "unless", "bool", "offset", "start", "end", "inf", "nan", "atan2"}
-_LABEL_LISTS = {"by", "without", "on", "ignoring", "group_left", "group_right"}
-_PAIRS = {"(": ")", "{": "}", "[": "]"}
+_STAND_IN_MS = 1_000_000_000
+"""The parser does not know Grafana's variables: for the n-th one stands a duration of n ms more than this, 11.6 days."""
+_SIGNS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
 class PromqlError(ValueError):
@@ -40,73 +36,51 @@ class Selector(NamedTuple):
 
 
 def selectors(query: str) -> list[Selector]:
-    """Return every selector of a query, in order. Raises PromqlError."""
-    return list(_selectors(_tokens(query)))
+    """Return every selector of a query, in order. Grafana's variables may stand for durations. Raises PromqlError."""
+    variables: list[str] = []
+
+    def stand_in(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return found[1]
+        variables.append(found[2])
+        return f"{_STAND_IN_MS + len(variables)}ms"
+
+    try:
+        expression = promql_parser.parse(_VARIABLE.sub(stand_in, query))
+    except ValueError as error:
+        raise PromqlError(" ".join(str(error).split())) from error
+    windows = {timedelta(milliseconds=_STAND_IN_MS + n): name for n, name in enumerate(variables, 1)}
+    return list(_selectors(expression, "", windows))
 
 
-def _tokens(query: str) -> list[tuple[str, str]]:
-    """Return kind and text of each token; every bracket is closed by its own kind. Raises PromqlError."""
-    found: list[tuple[str, str]] = []
-    open_: list[str] = []
-    for match in _TOKEN.finditer(query):
-        kind, text = match.lastgroup or "", match.group()
-        if kind == "other":
-            raise PromqlError(f"{text!r} at position {match.start()}")
-        if text in _PAIRS:
-            open_.append(_PAIRS[text])
-        elif kind == "sign" and text in _PAIRS.values() and (not open_ or open_.pop() != text):
-            raise PromqlError(f"{text!r} at position {match.start()} closes nothing")
-        if kind != "space":
-            found.append((kind, text))
-    if open_:
-        raise PromqlError(f"{open_[-1]!r} is missing")
-    return found
+def _selectors(expression: Any, function: str, windows: dict[timedelta, str]) -> Iterator[Selector]:
+    if isinstance(expression, promql_parser.VectorSelector):
+        yield _selector(expression, "", function)
+    elif isinstance(expression, promql_parser.MatrixSelector):
+        length = expression.range
+        window = windows.get(length) or promql_parser.display_duration(length)
+        yield _selector(expression.vector_selector, window, function)
+    elif isinstance(expression, promql_parser.Call):
+        for argument in expression.args:
+            yield from _selectors(argument, expression.func.name, windows)
+    elif isinstance(expression, promql_parser.AggregateExpr):
+        name = "" if expression.modifier else str(expression.op)
+        for part in (expression.param, expression.expr):
+            yield from _selectors(part, name, windows)
+    elif isinstance(expression, promql_parser.BinaryExpr):
+        yield from _selectors(expression.lhs, function, windows)
+        yield from _selectors(expression.rhs, function, windows)
+    elif isinstance(expression, promql_parser.ParenExpr):
+        yield from _selectors(expression.expr, "", windows)
+    elif isinstance(expression, (promql_parser.UnaryExpr, promql_parser.SubqueryExpr)):
+        yield from _selectors(expression.expr, function, windows)
 
 
-def _selectors(tokens: list[tuple[str, str]]) -> Iterator[Selector]:
-    calls: list[str] = []
-    at = 0
-    while at < len(tokens):
-        kind, text = tokens[at]
-        following = tokens[at + 1][1] if at + 1 < len(tokens) else ""
-        at += 1
-        if kind == "name" and following.lower() in _LABEL_LISTS and text.lower() not in _WORDS:
-            continue  # sum by (…) (…)
-        if kind == "name" and text.lower() in _LABEL_LISTS:
-            if following == "(":
-                at = _after(tokens, at, ")")
-        elif text == "(":
-            before = tokens[at - 2] if at > 1 else ("", "")
-            calls.append(before[1] if before[0] == "name" else "")
-        elif text == ")":
-            calls.pop()
-        elif text == "[":
-            at = _after(tokens, at - 1, "]")
-        elif text == "{" or (kind == "name" and following != "(" and text.lower() not in _WORDS):
-            metric = "" if text == "{" else text
-            matchers: dict[str, str] = {}
-            start = at - 1 if text == "{" else at
-            if start < len(tokens) and tokens[start][1] == "{":
-                at = _after(tokens, start, "}")
-                matchers = _matchers(tokens[start + 1 : at - 1])
-            window = ""
-            if at < len(tokens) and tokens[at][1] == "[":
-                end = _after(tokens, at, "]")
-                window = "".join(part for _, part in tokens[at + 1 : end - 1])
-                at = end
-            yield Selector(metric, matchers, window, calls[-1] if calls else "")
-
-
-def _after(tokens: list[tuple[str, str]], at: int, closing: str) -> int:
-    """Return the place after the bracket that closes the one at or before `at`. What these hold has no brackets."""
-    while tokens[at][1] != closing:
-        at += 1
-    return at + 1
-
-
-def _matchers(tokens: list[tuple[str, str]]) -> dict[str, str]:
-    text = "".join(part for _, part in tokens)
-    return {
-        match["label"]: match["rest"]
-        for match in re.finditer(r'(?P<label>\w+)(?P<rest>(?:=~|!~|!=|=)"(?:[^"\\]|\\.)*")', text)
-    }
+def _selector(found: promql_parser.VectorSelector, window: str, function: str) -> Selector:
+    matchers = [*found.matchers.matchers, *(one for group in found.matchers.or_matchers for one in group)]
+    return Selector(
+        found.name or "",
+        {one.name: f'{_SIGNS[str(one.op).rpartition(".")[2]]}"{one.value}"' for one in matchers},
+        window,
+        function,
+    )

@@ -8,16 +8,19 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jinja2
-import yaml
 from prometheus_client.utils import floatToGoString
 
 from omniwatch.bundle import dashboards, data, profiles
+from omniwatch.bundle.dashboards import Place
+from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.notify.messages import WORST_FIRST
 from omniwatch.settings import Settings
+from omniwatch.system.closest import closest
 
 Files = Mapping[PurePosixPath, str]
 """A rendered bundle: the text of each file by its path below the output directory."""
@@ -28,50 +31,79 @@ class RenderError(ValueError):
     """A template or a name that does not hold; the message is one line."""
 
 
-def render(settings: Settings, root: Path | None = None) -> dict[PurePosixPath, str]:
+class _PanelOf(Mapping[str, Place]):
+    """The panel that shows each alert; the dashboards are read when the first is asked for."""
+
+    def __init__(self, places: Callable[[], dict[str, Place]]) -> None:
+        self._places = places
+
+    def __getitem__(self, alert: str) -> Place:
+        return self._places()[alert]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places())
+
+    def __len__(self) -> int:
+        return len(self._places())
+
+
+def render(
+    settings: Settings, root: Path | None = None, only: Collection[PurePosixPath] | None = None
+) -> dict[PurePosixPath, str]:
     """Render every template below alerts/ and deploy/, expand the dashboards to Grafana's JSON and add the runbooks as
-    they are, in the order of their paths.
+    they are, in the order of their paths. With `only`, these files of `paths` alone.
 
     The fields of `settings` are the templates' variables (webhooks that are not said are the bridge's), the `defaults` of
-    all, the model server's `profile`, and `panel_of`: for an alert's name the panel that shows it. The same settings give
+    all, the model server's `profile`, `worst_first`, and `panel_of`: for an alert's name the panel that shows it. The same settings give
     the same bytes. Raises RenderError.
     """
     root = root or data.root()
     environment = _environment(root)
     variables: dict[str, Any] = {name: getattr(settings, name) for name in settings.__struct_fields__}
     variables["defaults"] = Settings()
+    variables["worst_first"] = WORST_FIRST
     variables["receivers"] = settings.receivers.beside(settings.notify)
     if (root / profiles.FOLDER).is_dir():
         try:
-            variables["profile"] = profiles.fitting(
-                settings.server.profile, settings.server.device_memory_gb, root
-            )
+            profile = profiles.load(settings.server.profile, root)
+            # What is published is rendered on any device, with a warning (`profiles.too_large`); install refuses it.
+            if not profile.published:
+                profile = profiles.fitting(profile.name, settings.server.device_memory_gb, root)
+            variables["profile"] = profile
         except profiles.ProfileError as error:
             raise RenderError(str(error)) from error
     sources = _sources(root)
-    if not sources:
-        raise RenderError(f"{root}: no {', '.join(data.FOLDERS)} here: the installation is not whole")
+
+    @functools.cache
+    def dashboard(name: str) -> dashboards.Dashboard:
+        return dashboards.parse(_text(environment, name, variables), name)
+
+    @functools.cache
+    def places() -> dict[str, Place]:
+        return dashboards.places({name: dashboard(name) for name in sources.values() if _is_dashboard(name)})
+
+    variables["panel_of"] = _PanelOf(places)
+    files: dict[PurePosixPath, str] = {}
     try:
-        found = {
-            name: dashboards.parse(_text(environment, name, variables), name)
-            for name in sources
-            if PurePosixPath(name).parts[0] == dashboards.FOLDER
-        }
-        variables["panel_of"] = dashboards.places(found)
+        if only is None:
+            places()
+        for path, name in sources.items():
+            if only is not None and path not in only:
+                continue
+            if _is_dashboard(name):
+                files[path] = dashboards.written(dashboard(name))
+            elif name.endswith(SUFFIX):
+                files[path] = _text(environment, name, variables)
+            else:
+                files[path] = (root / name).read_text(encoding="utf-8")
     except dashboards.DashboardError as error:
         raise RenderError(str(error)) from error
-    files: dict[PurePosixPath, str] = {}
-    for name in sources:
-        path = PurePosixPath(name)
-        if name in found:
-            files[path.with_name(path.name.removesuffix(dashboards.SUFFIX) + ".json")] = dashboards.written(
-                found[name]
-            )
-        elif path.suffix == SUFFIX:
-            files[path.with_suffix("")] = _text(environment, name, variables)
-        else:
-            files[path] = (root / name).read_text(encoding="utf-8")
-    return dict(sorted(files.items()))
+    return files
+
+
+def paths(root: Path | None = None) -> list[PurePosixPath]:
+    """Return the path of every file there is to render, in order. Raises RenderError."""
+    return list(_sources(root or data.root()))
 
 
 def _text(environment: jinja2.Environment, name: str, variables: Mapping[str, Any]) -> str:
@@ -83,19 +115,29 @@ def _text(environment: jinja2.Environment, name: str, variables: Mapping[str, An
         raise RenderError(f"{name}: {error.message}") from error
 
 
-def select(files: Files, names: tuple[str, ...]) -> dict[PurePosixPath, str]:
-    """Return the files named by their path or file name, all without a name. Raises RenderError."""
-    chosen: dict[PurePosixPath, str] = {}
+def select(known: Collection[PurePosixPath], names: tuple[str, ...]) -> list[PurePosixPath]:
+    """Return the paths that are named, each once: by path, file name or a glob of either. Raises RenderError.
+
+    A glob's * stands for any text without a slash.
+    """
+    chosen: dict[PurePosixPath, None] = {}
     for name in names:
-        paths = [path for path in files if name in (str(path), path.name)]
-        if len(paths) > 1:
-            raise RenderError(f'"{name}" is more than one file: {", ".join(map(str, paths))}')
-        if not paths:
-            known = [word for path in files for word in (path.name, str(path))]
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0)
-            raise RenderError(f'no file "{name}"; the closest is "{close[0]}"')
-        chosen[paths[0]] = files[paths[0]]
-    return chosen if names else dict(files)
+        is_glob = any(sign in name for sign in "*?[")
+        found = [path for path in known if (path.match(name) if is_glob else name in (str(path), path.name))]
+        if len(found) > 1 and not is_glob:
+            raise RenderError(f'"{name}" is more than one file: {", ".join(map(str, found))}')
+        if not found:
+            raise RenderError(
+                f'no file "{name}"; {_hint(known, name)}' if not is_glob else f'no file is like "{name}"'
+            )
+        chosen.update(dict.fromkeys(found))
+    return list(chosen)
+
+
+def _hint(known: Collection[PurePosixPath], name: str) -> str:
+    if any(path.is_relative_to(name) for path in known):
+        return f'the files of that folder are "{name.rstrip("/")}/*"'
+    return f'the closest is "{closest(name, [str(path) if "/" in name else path.name for path in known])}"'
 
 
 def changed(files: Files, out: Path) -> dict[PurePosixPath, str | None]:
@@ -151,14 +193,28 @@ def write(files: Files, out: Path) -> list[PurePosixPath]:
     return paths
 
 
-def _sources(root: Path) -> list[str]:
+def _sources(root: Path) -> dict[PurePosixPath, str]:
+    """Return the source of each rendered file, in the order of their paths. Raises RenderError."""
     found = [
         *root.glob(f"alerts/**/*{SUFFIX}"),
         *root.glob(f"{dashboards.FOLDER}/*{dashboards.SUFFIX}"),
         *root.glob(f"deploy/**/*{SUFFIX}"),
         *root.glob("runbooks/*.md"),
     ]
-    return sorted(path.relative_to(root).as_posix() for path in found)
+    if not found:
+        raise RenderError(f"{root}: no {', '.join(data.FOLDERS)} here: the installation is not whole")
+    names = [path.relative_to(root).as_posix() for path in found]
+    return dict(sorted((_rendered_path(name), name) for name in names))
+
+
+def _is_dashboard(name: str) -> bool:
+    return name.startswith(f"{dashboards.FOLDER}/")
+
+
+def _rendered_path(name: str) -> PurePosixPath:
+    if _is_dashboard(name):
+        return PurePosixPath(name.removesuffix(dashboards.SUFFIX) + ".json")
+    return PurePosixPath(name.removesuffix(SUFFIX))
 
 
 @functools.lru_cache(maxsize=4)
@@ -187,7 +243,7 @@ def _environment(root: Path) -> jinja2.Environment:
     environment.filters["number"] = _number
     environment.filters["quoted"] = json.dumps
     environment.filters["regex"] = re.escape
-    environment.filters["yaml"] = yaml.safe_load
+    environment.filters["yaml"] = load_yaml
     return environment
 
 

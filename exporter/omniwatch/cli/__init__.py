@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import pkgutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,41 @@ class UserError(click.ClickException):
 
 
 class Number(click.FloatRange):
-    """A number that is one, and not without end."""
+    """A finite float within the range: nan and inf are rejected."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read it, within the range."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is not a number with an end.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class RenamedOption(click.Option):
+    """An option whose `former` names still work, unseen in the help."""
+
+    def __init__(self, *args: Any, former: Sequence[str], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._former = former
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Have the parser know the former names, too."""
+        shown = self.opts
+        self.opts = [*shown, *self._former]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
+
+
+def shows_progress() -> bool:
+    """Return whether to draw progress: standard error is a terminal, and this process is not in its background."""
+    if not sys.stderr.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except OSError:  # not the terminal that controls this process, so there is no background
+        return True
 
 
 def os_error(error: OSError, hint: str = "") -> UserError:
@@ -84,6 +113,15 @@ class Commands(click.Group):
         module = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a library of an extra that is not installed is the user's error."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if "pip install 'omniwatch[" not in str(error):
+                raise
+            raise UserError(str(error)) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with its module's first line, read without importing what the command needs."""

@@ -1,4 +1,4 @@
-"""Run a recorded event file against alert rules in a real Prometheus: what each rule would have done, and when."""
+"""Run a recorded event file against alert rules in a real Prometheus: when each rule would have fired."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import UserError, config_option, shows_progress
 
 if TYPE_CHECKING:
     from omniwatch.backtest.run import Findings, Progress, Side
@@ -57,11 +57,13 @@ def command(
     and over, and its worst value.
 
     Rules are those that the settings render, or those of --rules. Evaluations fall on whole multiples of their interval;
-    a real server's may fall up to one interval later. Rules of the device and of the model server's own metrics ask for
-    what no event file holds, and rules of the sidecar's own health, or of whether anything is up, for what a backtest takes
-    for granted: both are listed apart from those that were silent.
+    a real server's may fall up to one interval later. Rules that a backtest cannot judge are listed apart: those about the
+    device or the model server's own metrics, whose series no event file holds, and those about the sidecar's health or
+    whether a target is up.
 
     With --against, the differences between two rule sets follow: what fires earlier, later, or with one of them only.
+
+    `omniwatch replay` needs no Prometheus: it prints the streams' curves and what CodecDrift and TokenRTT would have done.
 
     Needs prometheus and promtool. All is done in a temporary directory, which is removed.
 
@@ -71,11 +73,12 @@ def command(
       omniwatch backtest events.jsonl --against stricter.yaml
       omniwatch backtest incident.jsonl.gz --rules new.rules.yaml --json
     """
-    from omniwatch import plot, settings
-    from omniwatch.backtest import compare, facts, picture, report, sides, site, tsdb
+    from omniwatch import settings
+    from omniwatch.backtest import compare, json_report, picture, report, rule_sets, site, tsdb
     from omniwatch.backtest.errors import BacktestError
     from omniwatch.bundle.render import RenderError
-    from omniwatch.recording import Recording
+    from omniwatch.replay import plot
+    from omniwatch.replay.recording import Recording
     from omniwatch.sources import SourceError
 
     before = signal.signal(signal.SIGTERM, _end)
@@ -84,19 +87,19 @@ def command(
             plot.check_target(plot_file)
         own = settings.load(config_file)
         _expect_rules(rule_files)
-        other, files = sides.sort(against)
+        other, files = rule_sets.classify(against)
         if file != "-":
             Recording(file).close()
         tsdb.tool("prometheus")
-        name = sides.title(rule_files or [path for path in (config_file,) if path])
+        name = rule_sets.title(rule_files or [path for path in (config_file,) if path])
         with tempfile.TemporaryDirectory(prefix="omniwatch-backtest-") as temporary:
             directory = Path(temporary)
             bundle = site.rendered(own, directory / "bundle-1")
-            chosen = [sides.side(name, own, bundle, rule_files)]
+            chosen = [rule_sets.side(name, own, bundle, rule_files)]
             if against:
                 if other is not None:
                     bundle = site.rendered(other, directory / "bundle-2")
-                chosen.append(sides.side(sides.title(against), other or own, bundle, files))
+                chosen.append(rule_sets.side(rule_sets.title(against), other or own, bundle, files))
             found = _run(_spooled(file, directory), file, chosen, directory, plot_file is not None)
         if plot_file is not None:
             picture.write(found, plot_file, "standard input" if file == "-" else Path(file).name)
@@ -108,9 +111,9 @@ def command(
         signal.signal(signal.SIGTERM, before)
     compared = compare.compare(*found) if against else None
     if as_json:
-        told: dict[str, Any] = facts.facts(found[0])
+        told: dict[str, Any] = json_report.facts(found[0])
         if compared is not None:
-            told |= {"against": facts.facts(found[1]), "differences": facts.differences(compared)}
+            told |= {"against": json_report.facts(found[1]), "differences": json_report.differences(compared)}
         click.echo(json.dumps(told, indent=2))
     else:
         click.echo(report.report(found[0]), nl=False)
@@ -126,10 +129,10 @@ def _end(signum: int, frame: object) -> None:
 
 
 def _expect_rules(paths: tuple[Path, ...]) -> None:
-    from omniwatch.backtest import sides
+    from omniwatch.backtest import rule_sets
 
     for path in paths:
-        if not sides.is_rules(path):
+        if not rule_sets.is_rules(path):
             raise UserError(f"{path}: no rule file: it has no groups")
 
 
@@ -161,7 +164,7 @@ def _run(path: str, file: str, chosen: list[Side], directory: Path, curves: bool
 
 def _teller(prefix: str) -> Progress:
     """Return what tells on a terminal how far it is, at each whole per cent."""
-    if not sys.stderr.isatty():
+    if not shows_progress():
         return lambda what, share: None
     last = ""
 
@@ -176,5 +179,5 @@ def _teller(prefix: str) -> Progress:
 
 
 def _clear() -> None:
-    if sys.stderr.isatty():
+    if shows_progress():
         click.echo("\r\x1b[K", nl=False, err=True)

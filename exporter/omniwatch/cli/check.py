@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option, os_error
+from omniwatch.cli import UserError, config_option, os_error, shows_progress
 
 
 @click.command()
@@ -18,20 +19,31 @@ from omniwatch.cli import UserError, config_option, os_error
     metavar="PROGRAM",
     help="An installed vllm-omni: also check that it knows every flag of the settings' server.profile.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Print every check, those that passed too.")
 @click.pass_context
-def command(ctx: click.Context, directory: Path | None, config_file: Path | None, vllm: str | None) -> None:
+def command(
+    ctx: click.Context,
+    directory: Path | None,
+    config_file: Path | None,
+    vllm: str | None,
+    verbose: bool,
+) -> None:
     """Check what `omniwatch render --out DIR` wrote; without DIR, what it would write.
 
     promtool checks the rules, runs their unit tests and checks Prometheus' configuration; amtool checks Alertmanager's. A
-    tool that is not installed is said and is no failure. Then, with or without tools: every alert has a severity, a
+    tool that is missing is named and is not a failure. Then, with or without tools: every alert has a severity, a
     summary, a description, a unit test in which it fires and one in which it is silent, and a runbook page that its
     runbook_url names, with every section filled; no page is without its alert. Every dashboard keeps the rules of Grafana's
     dashboard-linter, and its links lead somewhere.
 
+    With --config.file also: a person is told of a page, somewhere else than on this device; every robot gets what it takes; a dead
+    man's switch watches this device; one Alertmanager notifies.
+
     With --vllm the program is asked for its flags, and each that the model server's profile uses and it does not know is
     named with the closest real one.
 
-    One line a check. Exit code as promtool's: 0 when all is well, 1 when something failed, 3 when there is only lint.
+    Prints what fails, a line each, and one line that sums up. Exit code as promtool's: 0 when all is well, 1 when something
+    failed, 3 when there is only lint.
 
     \b
     Example:
@@ -44,25 +56,45 @@ def command(ctx: click.Context, directory: Path | None, config_file: Path | None
     if directory and config_file:
         raise click.UsageError("DIR is rendered already: give it or --config.file, not both.")
     try:
+        site = settings.load(config_file)
+        program = _program(vllm) if vllm else None
+        profile = profiles.load(site.server.profile)
         if directory:
-            results = check.check(directory)
-        else:
-            results = check.check_files(render.render(settings.load(config_file)))
-        if vllm:
-            profile = profiles.load(settings.load(config_file).server.profile)
-            faults = profiles.unknown(profile, *profiles.ask(_program(vllm)))
-            results += [check.Result(check.Status.FAILED, "vLLM", profile.name, fault) for fault in faults]
-            if not faults:
-                results.append(check.Result(check.Status.OK, "vLLM", profile.name))
+            next(directory.iterdir(), None)
+        files = None if directory else render.render(site)
+        with ThreadPoolExecutor(1) as beside:
+            asked = beside.submit(profiles.ask, program) if program else None
+            if directory:
+                results = check.check(directory, progress=_tell)
+            else:
+                results = check.check_files(files or {}, progress=_tell)
+                results += check.check_delivery(site) if config_file else []
+            if asked is not None:
+                faults = profiles.unknown(profile, *asked.result())
+                results += [
+                    check.Result(check.Status.FAILED, "vLLM", profile.name, fault) for fault in faults
+                ] or [check.Result(check.Status.OK, "vLLM", profile.name)]
     except (settings.SettingsError, render.RenderError, profiles.ProfileError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
+    quiet = () if verbose else (check.Status.OK, check.Status.ABSENT)
     for result in results:
-        click.echo(str(result))
+        if result.status not in quiet:
+            click.echo(str(result))
+    click.echo(check.summary(results))
     ctx.exit(check.exit_code(results))
 
 
 def _program(name: str) -> Path:
-    """Where a program is that is named as a shell would: without a slash it is looked for in PATH."""
-    return Path(name).absolute() if "/" in name else Path(shutil.which(name) or name)
+    """Return where a program is that is named as a shell would: without a slash it is looked for in PATH."""
+    path = Path(name).absolute() if "/" in name else Path(shutil.which(name) or name)
+    if "/" not in str(path) or not path.exists():
+        raise UserError(f"{name}: No such file or directory")
+    return path
+
+
+def _tell(done: int, of: int) -> None:
+    """Show on a terminal how many of the tools have ended."""
+    if shows_progress():
+        click.echo("\r\x1b[K" if done == of else f"\r{done} of {of} tools", nl=False, err=True)

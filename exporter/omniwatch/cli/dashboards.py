@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import UserError, config_option, os_error
+from omniwatch.cli import RenamedOption, UserError, config_option, os_error
 
 if TYPE_CHECKING:
     from omniwatch.bundle.grafana import Grafana, Model
@@ -165,7 +165,14 @@ def pull(
 @command.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @config_option("The site's omniwatch.yaml.")
-@click.option("--prometheus", "url", metavar="URL", help="Instead of grafana.prometheus_url.")
+@click.option(
+    "--prometheus.url",
+    "url",
+    cls=RenamedOption,
+    former=["--prometheus"],
+    metavar="URL",
+    help="Instead of grafana.prometheus_url.",
+)
 @click.option(
     "--last", default="30m", show_default=True, metavar="TIME", help="How long before the end it begins."
 )
@@ -200,7 +207,7 @@ def draw(
     \b
     Example:
       omniwatch dashboards draw streaming --last 1h --var device=orin --out streaming.png
-      omniwatch dashboards draw --prometheus http://prometheus:9090 --out pictures
+      omniwatch dashboards draw --prometheus.url http://prometheus:9090 --out pictures
     """
     import time
 

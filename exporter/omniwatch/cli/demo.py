@@ -31,8 +31,9 @@ def command(once: bool, scenario: str, seed: int) -> None:
       omniwatch demo --scenario late-answers
     """
     from omniwatch.demo import GRACE_S, Demo, DemoError
+    from omniwatch.demo.local_stack import Stack
     from omniwatch.simulation import SCENARIOS
-    from omniwatch.stack import Stack, StackError
+    from omniwatch.system.child_process import ChildError
 
     paging = [name for name, entry in SCENARIOS.items() if entry.alert]
     if scenario not in paging:
@@ -65,7 +66,7 @@ def command(once: bool, scenario: str, seed: int) -> None:
                     say("Open the addresses above; Ctrl-C ends it.")
                     while True:
                         time.sleep(1)
-        except StackError as error:
+        except ChildError as error:
             raise UserError(str(error)) from error
         except DemoError as error:
             raise click.ClickException(str(error)) from error

@@ -1,4 +1,4 @@
-"""Gather evidence on this device in one bundle, without secrets."""
+"""Gather evidence on this device in one file, without secrets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import RenamedOption, UserError, config_option, shows_progress
 
 CONFIGS = ("/etc/omniwatch/omniwatch.yaml",)
 WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
@@ -28,7 +28,10 @@ WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
     help=f"The sidecar's web configuration. [default: {WEB_CONFIGS[0]} if it is there]",
 )
 @click.option(
-    "--prometheus",
+    "--prometheus.url",
+    "prometheus",
+    cls=RenamedOption,
+    former=["--prometheus"],
     metavar="URL",
     help="Where Prometheus answers. [default: the settings' grafana.prometheus_url]",
 )
@@ -37,7 +40,7 @@ WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
     type=click.IntRange(1, 100_000),
     default=500,
     show_default=True,
-    help="So many journal entries and events.",
+    help="Number of journal entries, and of events.",
 )
 @click.option(
     "--since",
@@ -58,12 +61,12 @@ def command(
 ) -> None:
     """Gather configuration, versions, events, journals, the readers' and servers' metrics, alerts, disk and clock in a tar.gz.
 
-    Its first file, SUMMARY.md, says what is wrong at a glance and what could not be had. Passwords, tokens, webhook
-    addresses, hashes, what users said and clients' ids are left out, wherever they stand; clients' addresses where a port
-    follows, as in the server's log. Nothing is sent anywhere.
+    Its first file, SUMMARY.md, says what is wrong at a glance and what could not be read. Passwords, tokens, webhook
+    addresses, hashes, the text of users and clients' ids are left out everywhere. Clients' addresses are left out where a
+    port follows, as in the server's log. Nothing is sent anywhere.
 
-    Run it as root or as a member of systemd-journal and omniwatch: what may not be read is said in the summary. The exit
-    code is 0 when the bundle is written, whatever it tells, and 2 when it cannot be.
+    Run it as root or as a member of systemd-journal and omniwatch: the summary lists what could not be read. The exit code
+    is 0 when the file is written, whatever it says, and 2 when it cannot be written.
 
     \b
     Example:
@@ -130,7 +133,5 @@ def _first(names: tuple[str, ...]) -> Path | None:
 
 def _progress(name: str) -> None:
     """Show on a terminal what is being gathered; "" ends it."""
-    import sys
-
-    if sys.stderr.isatty():
+    if shows_progress():
         click.echo(f"\r\x1b[K{name}", nl=False, err=True)

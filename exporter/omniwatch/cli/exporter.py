@@ -14,7 +14,7 @@ import click
 
 from omniwatch import __version__
 from omniwatch.cli import UserError, config_option, web_options
-from omniwatch.log import FORMATS, LEVELS
+from omniwatch.system.log import FORMATS, LEVELS
 
 
 @click.command()
@@ -50,10 +50,10 @@ def command(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Follow each SOURCE and serve what comes of it.
+    """Follow each SOURCE and serve its metrics.
 
     A SOURCE is tail:PATH, tail:GLOB, journal:UNIT, - for standard input, or a plain path. Without one, the settings'
-    `sources` are followed: tail:/run/omniwatch/events.jsonl. What is not there yet is waited for.
+    `sources` are followed: tail:/run/omniwatch/events.jsonl. A source that does not exist yet is waited for.
 
     \b
     Example:
@@ -63,12 +63,15 @@ def command(
     """
     from prometheus_client import CollectorRegistry, ProcessCollector
 
-    from omniwatch import host, log, sdnotify
+    from omniwatch import host
     from omniwatch.host.tcp import TcpTable
     from omniwatch.settings import Settings, load
-    from omniwatch.sidecar import Sidecar, in_directory
-    from omniwatch.sources import Source, open_source
-    from omniwatch.sysfs import read_text
+    from omniwatch.sidecar import state_lock
+    from omniwatch.sidecar.loop import Sidecar, in_directory
+    from omniwatch.sources import Source
+    from omniwatch.sources.spec import open_source
+    from omniwatch.system import log, sdnotify
+    from omniwatch.system.sysfs import read_text
     from omniwatch.web import Pages, make_app
     from omniwatch.web.config import load as check_web_config
     from omniwatch.web.server import serve
@@ -85,11 +88,14 @@ def command(
             click.echo("the configuration is good")
             return
         log.setup(log_level, log_format)
+        state_file = None if state_dir is None else in_directory(state_dir)
+        if state_dir is not None:
+            state_lock.hold(state_dir)
         tcp = TcpTable()
         sidecar = Sidecar(
             settings,
             opened,
-            state_file=None if state_dir is None else in_directory(state_dir),
+            state_file=state_file,
             boot=read_text("/proc/sys/kernel/random/boot_id") or "",
             load_settings=load_all,
             host=lambda settings: host.Host({**host.discover(settings), "tcp": tcp}).collect,
@@ -99,7 +105,13 @@ def command(
         registry.register(sidecar)
         ProcessCollector(registry=registry)
         pages = Pages(
-            registry, sidecar.streams, sidecar.ready, sidecar.healthy, sidecar.reload, telemetry_path
+            registry,
+            sidecar.streams,
+            sidecar.ready,
+            sidecar.healthy,
+            sidecar.reload,
+            telemetry_path,
+            hosts=lambda: (sidecar.table.settings.site.device, *sidecar.table.settings.site.hosts),
         )
         server = serve(listen or [settings.site.exporter], make_app(pages), web_config)
     except (ValueError, OSError) as error:

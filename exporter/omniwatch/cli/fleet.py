@@ -1,4 +1,4 @@
-"""Many devices: targets for Prometheus from a fleet file, and how they all do."""
+"""Make targets for Prometheus from a fleet file, and show the state of all devices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from omniwatch.cli import UserError, config_option, os_error, web_options
+from omniwatch.system import ports
 
 
 @click.group()
@@ -71,7 +72,7 @@ def targets(ctx: click.Context, fleet_file: Path, out: Path | None, as_diff: boo
 
 @command.command()
 @click.argument("fleet_file", metavar="FLEET", type=click.Path(path_type=Path))
-@web_options("127.0.0.1:9844")
+@web_options(f"127.0.0.1:{ports.FLEET}")
 def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None) -> None:
     """Serve the fleet file FLEET's targets at /targets, for http_sd_configs of Prometheus or vmagent.
 
@@ -87,8 +88,8 @@ def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None) ->
     import threading
     import time
 
-    from omniwatch import log
     from omniwatch.fleet.discovery import Catalogue, make_app
+    from omniwatch.system import log
     from omniwatch.web.server import serve as listening
 
     try:
@@ -210,3 +211,27 @@ def status(
         click.echo(account.table(found))
         click.echo(account.summary(found))
     ctx.exit(0 if all(row.state == "well" for row in found) else 1)
+
+
+@command.command()
+@config_option("This device's omniwatch.yaml: site.device, and the group `fleet`.")
+def off(config_file: Path | None) -> None:
+    """Tell the centre that this device goes off as planned, so that it is not silent.
+
+    The uplink's unit says it whenever it is stopped, a shutdown included. What is said goes through vmagent; for Prometheus' agent give the
+    device its hours in the fleet file. A device that is not back within fleet.off_max_s is a ticket.
+
+    \b
+    Example:
+      omniwatch fleet off --config.file /etc/omniwatch/omniwatch.yaml
+    """
+    import time
+
+    from omniwatch import settings
+    from omniwatch.fleet import leaving
+
+    try:
+        told = settings.load(config_file)
+        leaving.say_off(told, time.time())
+    except (settings.SettingsError, leaving.LeavingError) as error:
+        raise UserError(str(error)) from error

@@ -16,6 +16,11 @@ from omniwatch.cli import Number, UserError, os_error
     help="Also install the model server's unit from this profile (deploy/profiles).",
 )
 @click.option(
+    "--with-tap",
+    is_flag=True,
+    help="Add the tap in a drop-in, where the profile's command line runs none.",
+)
+@click.option(
     "--device-memory-gb",
     type=Number(1),
     help="What the profile has to fit. [default: as measured, or what omniwatch.yaml says where that is less]",
@@ -49,6 +54,7 @@ from omniwatch.cli import Number, UserError, os_error
 def command(
     ctx: click.Context,
     profile: str | None,
+    with_tap: bool,
     device_memory_gb: float | None,
     fleet: bool,
     root: Path,
@@ -70,32 +76,36 @@ def command(
       sudo omniwatch install --fleet
       omniwatch install --root /mnt/image --diff
     """
-    from omniwatch.bundle import bridging, device, install, joining, services
-    from omniwatch.bundle.payload import InstallError
+    from omniwatch.bundle import bridging, install, installed_files, joining, systemctl
+    from omniwatch.bundle.program_files import InstallError
 
     if not root.is_dir():
         raise click.UsageError(f"--root: {root} is not a directory")
+    if with_tap and profile is None:
+        raise click.UsageError("--with-tap adds to the model server of --profile.")
     root = root.resolve()
     try:
         config = install.site(root, profile, device_memory_gb)
-        wanted = install.items(root, config, profile is not None, fleet)
+        wanted = install.items(root, config, profile is not None, fleet, with_tap=with_tap)
         units = {
             item.path.name: item.content.decode() for item in wanted if item.kind == "unit" and not item.link
         }
-        services.verify({name: text for name, text in units.items() if name.endswith(".service")}, root)
-        before = device.manifest(root, force=force)
+        systemctl.verify({name: text for name, text in units.items() if name.endswith(".service")}, root)
+        before = installed_files.manifest(root, force=force)
         changes = install.pending(root, before, wanted, force=force or as_diff)
         gone = install.leftovers(before, wanted, with_server=profile is not None, with_fleet=fleet)
         for note in install.disagreements(root, profile, device_memory_gb):
+            click.echo(note, err=True)
+        for note in install.remarks(config, with_tap) if profile is not None else ():
             click.echo(note, err=True)
         if as_diff:
             text = install.diff(root, changes)
             click.echo(text, nl=False)
             ctx.exit(1 if text or gone else 0)
         if not dry_run and bridging.FILES[0] in map(str, gone):
-            services.leave(root, [bridging.UNIT])
+            systemctl.leave(root, [bridging.UNIT])
         if not dry_run and (changes or gone or before is None):
-            device.write(root, before, wanted, changes, gone)
+            installed_files.write(root, before, wanted, changes, gone)
             if root == Path("/"):
                 install.compile_program()
     except InstallError as error:
@@ -112,7 +122,7 @@ def command(
     restarted = [install.SIDECAR_UNIT] if changes else []
     restarted += [joining.UNIT] if any(str(item.path) in joining.FILES for item in changes) else []
     restarted += [bridging.UNIT] if changes and config.notify.robots else []
-    faults = services.arrive(
+    faults = systemctl.arrive(
         root, enabled=[] if no_start else enabled, restarted=[] if no_start else restarted
     )
     for fault in faults:
@@ -121,7 +131,7 @@ def command(
 
 
 def _say(root: Path, changed: list[PurePosixPath], gone: list[PurePosixPath], dry_run: bool) -> None:
-    from omniwatch.bundle.payload import HOME
+    from omniwatch.bundle.program_files import HOME
 
     program = [path for path in changed if path.is_relative_to(HOME)]
     for path in changed:

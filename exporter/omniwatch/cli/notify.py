@@ -16,7 +16,7 @@ from omniwatch.cli import UserError, config_option
     "--state-dir",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Where messages that wait outlive a restart; made if it does not exist. Without it, they do not.",
+    help="Keeps undelivered messages over a restart; created if missing. Without it, a restart loses them.",
 )
 @click.option("--log.level", "level", type=click.Choice(["debug", "info", "warn", "error"]), default="info")
 @click.option("--log.format", "form", type=click.Choice(["logfmt", "json"]), default="logfmt")
@@ -33,16 +33,17 @@ def command(config_file: Path | None, state_dir: Path | None, level: str, form: 
     import signal
     import threading
 
-    from omniwatch import log, settings
-    from omniwatch.notify.bridge import Bridge
-    from omniwatch.notify.courier import NotifyError
+    from omniwatch import settings
+    from omniwatch.notify.sender import NotifyError
+    from omniwatch.notify.webhook_server import WebhookServer
+    from omniwatch.system import log
 
     try:
         notify = settings.load(config_file).notify
         if not notify.robots:
             raise UserError("notify.robots: names no robot; give --config.file a file that does")
         log.setup(level, form)
-        bridge = Bridge(notify, _zone(notify.timezone), state_dir)
+        bridge = WebhookServer(notify, _zone(notify.timezone), state_dir)
     except (settings.SettingsError, NotifyError) as error:
         raise UserError(str(error)) from error
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Ask a server as a client would, and say how long it took and how it sounded."""
+"""Ask a server as a client would, and measure its answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, UserError
+from omniwatch.cli import Number, UserError, shows_progress
+from omniwatch.system import ports
 
 if TYPE_CHECKING:
     from omniwatch.probe import Client, Limits, Turn
     from omniwatch.probe.target import Target
+    from omniwatch.probe.transcript import Transcriber
     from omniwatch.probe.turn import Asking
 
 
@@ -50,7 +52,7 @@ FPS = Number(min=0.5, max=120)
     show_default=True,
     type=POSITIVE,
     metavar="S",
-    help="Give a turn up when nothing new came for so long.",
+    help="Seconds without data after which a turn has failed.",
 )
 @click.option(
     "--header",
@@ -59,9 +61,18 @@ FPS = Number(min=0.5, max=120)
     metavar="NAME:VALUE",
     help="Sent along; may be given more than once.",
 )
-@click.option("--max-rtt-ms", type=LIMIT, help="Longest good time from text sent to first speech received.")
-@click.option("--max-underrun-ms", type=LIMIT, help="Longest good silence within a turn, in all.")
-@click.option("--max-drift-ms", type=LIMIT, help="Largest good drift, either way.")
+@click.option("--max-rtt-ms", type=LIMIT, help="Limit for the time from text sent to first speech received.")
+@click.option("--max-underrun-ms", type=LIMIT, help="Limit for the silence within a turn, in all.")
+@click.option("--max-drift-ms", type=LIMIT, help="Limit for the drift, either way.")
+@click.option(
+    "--asr",
+    "asr_url",
+    metavar="URL",
+    help="Have the speech transcribed there (OpenAI's API), and count the words that differ from the text.",
+)
+@click.option(
+    "--max-wer", "max_wer", type=LIMIT, metavar="PERCENT", help="Limit for the word error rate; needs --asr."
+)
 @click.option("--report", is_flag=True, help="Tell the server's tap each turn's time to first speech.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option(
@@ -69,12 +80,12 @@ FPS = Number(min=0.5, max=120)
     "interval_s",
     type=POSITIVE,
     metavar="S",
-    help="Go on for ever, a round of turns every S seconds, and serve /metrics.",
+    help="Run a round of turns every S seconds, without end, and serve /metrics.",
 )
 @click.option(
     "--web.listen-address",
     "listen",
-    default="127.0.0.1:9843",
+    default=f"127.0.0.1:{ports.PROBE}",
     show_default=True,
     metavar="ADDRESS",
     help="Where to serve, with --interval.",
@@ -91,6 +102,8 @@ def command(
     max_rtt_ms: float | None,
     max_underrun_ms: float | None,
     max_drift_ms: float | None,
+    asr_url: str | None,
+    max_wer: float | None,
     report: bool,
     as_json: bool,
     interval_s: float | None,
@@ -107,6 +120,7 @@ def command(
     \b
     Example:
       omniwatch probe http://127.0.0.1:8091
+      omniwatch probe http://127.0.0.1:8091 --asr http://127.0.0.1:8001 --max-wer 10
       omniwatch probe ws://127.0.0.1:8091 --turns 5 --max-rtt-ms 800 --max-drift-ms 60
       omniwatch probe http://127.0.0.1:8091 --interval 60 --report --header "Authorization: Bearer KEY"
     """
@@ -121,14 +135,34 @@ def command(
         raise UserError(f"URL: {error}") from error
     sent = dict(map(_header, headers))
     reporter = Reporter(target, sent) if report else None
-    asking = Asking(text, timeout_s, buffer_ms, fps, model, sent, reporter)
-    limits = Limits(max_rtt_ms, max_underrun_ms, max_drift_ms)
+    transcriber = _transcriber(asr_url, timeout_s)
+    if max_wer is not None and transcriber is None:
+        raise UserError("--max-wer: needs --asr")
+    if interval_s is not None and transcriber is not None:
+        raise UserError("--asr: not with --interval")
+    asking = Asking(text, timeout_s, buffer_ms, fps, model, sent, reporter, transcriber)
+    limits = Limits(max_rtt_ms, max_underrun_ms, max_drift_ms, max_wer)
     if interval_s is None:
         _once(target, asking, turns, limits, as_json)
     elif as_json:
         raise UserError("--json: not with --interval, whose results are at /metrics")
     else:
         _for_ever(target, asking, turns, limits, interval_s, listen)
+
+
+def _transcriber(url: str | None, timeout_s: float) -> Transcriber | None:
+    from omniwatch.probe.target import parse
+    from omniwatch.probe.transcript import PATH, Transcriber
+
+    if url is None:
+        return None
+    try:
+        target = parse(url.rstrip("/").removesuffix(PATH))
+    except ValueError as error:
+        raise UserError(f'--asr: expected http://HOST:PORT, got "{url}"') from error
+    if target.kind != "chat":
+        raise UserError(f'--asr: expected http://HOST:PORT, got "{url}"')
+    return Transcriber(target, timeout_s)
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -146,8 +180,13 @@ def _once(target: Target, asking: Asking, turns: int, limits: Limits, as_json: b
         if not found and turn.outcome == "unreachable":
             raise UserError(f"cannot reach {turn.detail}")
         if not as_json:
-            click.echo("\n".join(([] if found else [rounds.heading()]) + [rounds.row(turn)]))
-        elif sys.stderr.isatty():
+            click.echo(
+                "\n".join(
+                    ([] if found else [rounds.heading(words=asking.transcriber is not None)])
+                    + [rounds.row(turn)]
+                )
+            )
+        elif shows_progress():
             click.echo(f"\rturn {turn.number} of {turns}", nl=turn.number == turns, err=True)
         found.append(turn)
     if asking.reporter is not None and asking.reporter.error is not None:
@@ -166,8 +205,8 @@ def _for_ever(
 ) -> None:
     from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
-    from omniwatch import log
     from omniwatch.probe.blackbox import Blackbox
+    from omniwatch.system import log
     from omniwatch.web.server import serve
 
     log.setup("info", "logfmt")

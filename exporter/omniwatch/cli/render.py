@@ -33,27 +33,33 @@ def command(
     """Render the alert rules and their unit tests, the dashboards, the runbooks, and the configuration of Prometheus,
     Alertmanager and Grafana.
 
-    NAME is a file's name or path, as it stands below DIR; without one, all are meant. The text goes to standard output:
-    of one file just as it is, of several with a line "# file: ..." before each. With --out, files are written that are new
-    or different; each is replaced whole.
+    NAME is a file's name, its path as it stands below DIR, or a glob of either, such as "*.rules.yaml"; without one, all
+    are meant. The text goes to standard output: of one file just as it is, of several with a line "# file: ..." before
+    each. With --out, files are written that are new or different; each is replaced whole.
 
-    Everything is checked first, by promtool and amtool too where they are installed, and nothing comes out when something
-    does not hold. The exit code is 2 then, as for every other trouble; --diff exits 1 when there are differences.
+    What is asked for is checked first, by promtool and amtool too where they are installed. When a check fails, nothing is
+    written and the exit code is 2, as for every other error; --diff exits 1 when there are differences.
 
     \b
     Example:
       omniwatch render streaming.rules.yaml > /etc/prometheus/rules/streaming.rules.yaml
+      omniwatch render "alerts/*.rules.yaml" --out /etc/prometheus/rules
       omniwatch render --config.file omniwatch.yaml --out /etc/omniwatch/bundle --diff
     """
     from omniwatch import settings
-    from omniwatch.bundle import check, render
+    from omniwatch.bundle import check, profiles, render
 
     if out is None and (as_diff or dry_run):
         raise click.UsageError("--diff and --dry-run compare with --out DIR: give one.")
     try:
-        everything = render.render(settings.load(config_file))
-        files = render.select(everything, names)
-        results = check.check_files(everything, unit_tests=False)
+        site = settings.load(config_file)
+        chosen = render.select(render.paths(), names) if names else None
+        files = render.render(site, only=chosen)
+        files = {path: files[path] for path in chosen or files}
+        results = check.check_files(files, unit_tests=False, whole=not names)
+        profile = profiles.load(site.server.profile)
+        if profile.published and (trouble := profiles.too_large(profile, site.server.device_memory_gb)):
+            click.echo(f"warning: {trouble}", err=True)
         failed = [str(result) for result in results if result.status is check.Status.FAILED]
         if failed:
             raise UserError("\n".join(["what was rendered does not hold, nothing is written", *failed]))
@@ -65,7 +71,7 @@ def command(
             pending = render.changed(files, out) if dry_run else render.write(files, out)
             verb = "would write" if dry_run else "wrote"
             text = "".join(f"{verb if path in pending else 'unchanged'}: {out / path}\n" for path in files)
-    except (settings.SettingsError, render.RenderError) as error:
+    except (settings.SettingsError, profiles.ProfileError, render.RenderError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error

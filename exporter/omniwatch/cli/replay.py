@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import UserError, config_option, shows_progress
 
 if TYPE_CHECKING:
-    from omniwatch.intake import Intake
-    from omniwatch.recording import Recording
+    from omniwatch.ingest.intake import Intake
     from omniwatch.replay import Replay
+    from omniwatch.replay.recording import Recording
 
 CHUNK_BYTES = 256 * 1024
 
@@ -35,6 +35,9 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
     """Run FILE (plain, .gz, or - for standard input) through the sidecar's own counting and print, for each stream, its
     turns and frames, both curves, and when CodecDrift and TokenRTT would have been pending and firing.
 
+    It takes a second and needs nothing else: these two rules only, as the settings have them. `omniwatch backtest` runs every
+    alert rule, or rules of your own, in a real Prometheus, and compares two rule sets; it takes longer.
+
     Rules are evaluated as Prometheus would with the settings' intervals: samples each scrape, evaluations at whole
     multiples of the interval. A real server's evaluations may fall up to one interval later.
 
@@ -43,11 +46,11 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
       omniwatch replay events.jsonl --plot drift.svg
       cat events.jsonl.2 events.jsonl.1 events.jsonl | omniwatch replay -
     """
-    from omniwatch import plot, settings
-    from omniwatch.intake import Intake
-    from omniwatch.recording import Recording
-    from omniwatch.replay import Replay
-    from omniwatch.replay_report import exposition, plural, report
+    from omniwatch import settings
+    from omniwatch.ingest.intake import Intake
+    from omniwatch.replay import Replay, plot
+    from omniwatch.replay.recording import Recording
+    from omniwatch.replay.report import exposition, plural, report
     from omniwatch.sources import SourceError
 
     try:
@@ -75,7 +78,7 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
 
 def _run(replay: Replay, intake: Intake, recording: Recording) -> None:
     """Read to the end, with a bar on a terminal where it takes long enough to be seen."""
-    if sys.stderr.isatty() and recording.size:
+    if shows_progress() and recording.size:
         with click.progressbar(length=recording.size, label="replaying", file=sys.stderr) as bar:
             while not recording.caught_up:
                 intake.step(replay, CHUNK_BYTES)

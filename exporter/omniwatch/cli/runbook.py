@@ -12,15 +12,14 @@ from omniwatch.cli import UserError
 def command(name: str | None) -> None:
     """Show what to do about the alert NAME; without NAME, list the pages.
 
-    The name need not be whole, nor in its own case, as long as it is plain which is meant.
+    A part of the name in any case is enough where only one page has it; else the pages that have it are listed.
 
     \b
     Example:
       omniwatch runbook CodecDrift
     """
-    import difflib
-
     from omniwatch.bundle import data
+    from omniwatch.system.closest import closest
 
     pages = {path.stem: path for path in sorted((data.root() / "runbooks").glob("*.md"))}
     if name is None:
@@ -28,13 +27,10 @@ def command(name: str | None) -> None:
         return
     wanted = name.removesuffix(".md").lower()
     found = [page for page in pages if page.lower() == wanted] or [
-        page for page in pages if page.lower().startswith(wanted)
+        page for page in pages if wanted in page.lower()
     ]
     if len(found) > 1:
         raise UserError(f'"{name}" may be {", ".join(found)}')
     if not found:
-        by_lower = {page.lower(): page for page in pages}
-        close = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0)
-        hint = f'; the closest is "{by_lower[close[0]]}"' if close else ""
-        raise UserError(f'no runbook "{name}"{hint}')
+        raise UserError(f'no runbook "{name}"; the closest is "{closest(wanted, pages)}"')
     click.echo_via_pager(pages[found[0]].read_text(encoding="utf-8"))

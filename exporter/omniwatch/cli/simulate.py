@@ -1,4 +1,4 @@
-"""Write the events of a simulated server under a named condition, or serve the metrics of a whole fleet."""
+"""Write the events of a simulated server, or serve the metrics of a simulated fleet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, UserError
+from omniwatch.cli import Number, RenamedOption, UserError, shows_progress
+from omniwatch.system import ports
 
 if TYPE_CHECKING:
     from omniwatch.events import Event
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 0.5
 FLEET_ONLY = ("listen", "outages", "outage_s", "skewed")
-EITHER = ("fleet", "seed")
+EITHER = ("fleet", "seed", "quiet")
 
 
 def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
@@ -76,6 +77,7 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
     help="Time of the first event, default now.",
 )
 @click.option("--list", "as_list", is_flag=True, help="Show the scenarios and what each should look like.")
+@click.option("--quiet", is_flag=True, help="Show no progress, on a terminal neither.")
 @click.option(
     "--fleet",
     type=click.IntRange(min=1, max=100_000),
@@ -83,10 +85,13 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
     help="Instead of events: what N devices send to their centre, over HTTP.",
 )
 @click.option(
-    "--listen",
-    default="127.0.0.1:9850",
+    "--web.listen-address",
+    "listen",
+    cls=RenamedOption,
+    former=["--listen"],
+    default=f"127.0.0.1:{ports.SIMULATED_FLEET}",
     show_default=True,
-    metavar="HOST:PORT",
+    metavar="ADDRESS",
     help="Of the fleet: where to serve.",
 )
 @click.option(
@@ -127,6 +132,7 @@ def command(
     mended_at_s: float | None,
     start_t: float | None,
     as_list: bool,
+    quiet: bool,
     fleet: int | None,
     listen: str,
     outages: float,
@@ -153,10 +159,10 @@ def command(
     """
     _refuse_what_does_not_apply(ctx, fleet is not None)
     if fleet is not None:
-        _serve_fleet(fleet, seed, listen, outages, outage_s, skewed)
+        _serve_fleet(fleet, seed, listen, outages, outage_s, skewed, quiet=quiet)
         return
     from omniwatch import simulation
-    from omniwatch.simulation.pace import paced
+    from omniwatch.simulation.realtime import paced
 
     if as_list:
         click.echo("\n".join(map(_described, simulation.SCENARIOS.values())))
@@ -171,7 +177,7 @@ def command(
         duration_s = scenario.duration_s
     begin_t = time.time() if start_t is None else start_t
     events = paced(simulation.events(scenario, seed, begin_t, duration_s), speed)
-    if sys.stderr.isatty() and not (out is None and sys.stdout.isatty()):
+    if shows_progress() and not quiet and not (out is None and sys.stdout.isatty()):
         events = _with_progress(events, scenario, begin_t, duration_s)
     try:
         with ExitStack() as ending:
@@ -195,7 +201,9 @@ def _refuse_what_does_not_apply(ctx: click.Context, is_fleet: bool) -> None:
             raise UserError(f"{param.opts[0]}: {'not with' if is_fleet else 'only with'} --fleet")
 
 
-def _serve_fleet(count: int, seed: int, listen: str, outages: float, outage_s: float, skewed: float) -> None:
+def _serve_fleet(
+    count: int, seed: int, listen: str, outages: float, outage_s: float, skewed: float, *, quiet: bool
+) -> None:
     import asyncio
 
     from omniwatch.link.serve import address
@@ -204,7 +212,7 @@ def _serve_fleet(count: int, seed: int, listen: str, outages: float, outage_s: f
 
     plan = Plan(count, seed, outages, outage_s, skewed)
     answers, next_at = {True: 0, False: 0}, 0.0
-    terminal = sys.stderr.isatty()
+    terminal = shows_progress() and not quiet
 
     def ready(url: str) -> None:
         click.echo(f"{count} devices at {url}/targets, seed {seed}", err=True)
@@ -219,7 +227,7 @@ def _serve_fleet(count: int, seed: int, listen: str, outages: float, outage_s: f
     try:
         asyncio.run(serve(plan, address(listen), time.time, ready, answered))
     except ValueError as error:
-        raise UserError(f"--listen: {error}") from error
+        raise UserError(f"--web.listen-address: {error}") from error
     except OSError as error:
         raise UserError(f"{listen}: {error.strerror or error}") from error
     click.echo(f"{answers[True]} answers, {answers[False]} while away", err=True)
@@ -264,7 +272,7 @@ def _printer(ending: ExitStack, speed: float) -> Callable[[Event], None]:
 
 
 def _spooler(ending: ExitStack, out: Path, rotate_bytes: int) -> Callable[[Event], None]:
-    from omniwatch.spool import Spool
+    from omniwatch.tap.spool import Spool
 
     spool = Spool(out, max_bytes=rotate_bytes)
     ending.callback(spool.close)

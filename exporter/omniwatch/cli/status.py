@@ -1,4 +1,4 @@
-"""Say how the installation on this device does: files, units, readiness, CPU quota."""
+"""Show the state of the installation on this device: files, units, readiness, CPU quota, what fires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(ctx: click.Context, root: Path, as_json: bool) -> None:
-    """Look at the installed files, the configuration, the units, the sidecar's readiness and the server's CPU quota.
+    """Look at the installed files, the configuration, the units, the sidecar's readiness, the server's CPU quota, who is
+    told of a page, and what fires now: since when, and who was notified.
 
     The exit code is 0 when all is well and 1 when something is not.
 

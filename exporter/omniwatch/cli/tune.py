@@ -1,4 +1,4 @@
-"""Watch what CPU limits do to the model server's frames, and set what does not hurt them."""
+"""Measure what CPU limits do to the model server's frames, and set limits that do not hurt them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, UserError, config_option, os_error
+from omniwatch.cli import Number, UserError, config_option, os_error, shows_progress
 
 if TYPE_CHECKING:
     from omniwatch.host.cgroup import Group
@@ -136,7 +136,7 @@ def _watch(group: Group, seconds: float, cap: str | None, frame_s: float) -> tup
         raise WatchError(
             f"{group.name}: the kernel's cpu controller is not active for it: it has no limits to tune"
         )
-    shown = sys.stderr.isatty()
+    shown = shows_progress()
     with click.progressbar(
         length=round(seconds * 10), label=f"watching {group.name}", file=sys.stderr
     ) as bar:

@@ -1,4 +1,4 @@
-"""Take off this device what `omniwatch install` put there; configuration and state stay unless --purge."""
+"""Remove what `omniwatch install` wrote; configuration and state stay unless --purge."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
       sudo omniwatch uninstall
       sudo omniwatch uninstall --purge --dry-run
     """
-    from omniwatch.bundle import device, services
-    from omniwatch.bundle.payload import InstallError
-    from omniwatch.bundle.removal import LEFT, removal
+    from omniwatch.bundle import installed_files, systemctl
+    from omniwatch.bundle.program_files import InstallError
+    from omniwatch.bundle.uninstall import LEFT, removal
     from omniwatch.settings import Server
     from omniwatch.tune import change, dropin
 
@@ -53,14 +53,14 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
             for path in plan.kept:
                 click.echo(f"would keep {_told(root, path, plan.changed)}")
             return
-        faults = services.leave(root, plan.units)
+        faults = systemctl.leave(root, plan.units)
         for target in plan.tuned:
             # The reload comes once, when all is gone.
             change.revert(Server(unit=dropin.unit_of(target), container_id_file=""), root, lambda: None)
-        device.remove(root, plan.paths, plan.directories)
+        installed_files.remove(root, plan.paths, plan.directories)
         if plan.left:
-            device.leave_word(root, LEFT, plan.left)
-        faults += services.forget(root, plan.units, account=plan.account)
+            installed_files.leave_word(root, LEFT, plan.left)
+        faults += systemctl.forget(root, plan.units, account=plan.account)
     except (InstallError, dropin.DropinError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
@@ -80,6 +80,6 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
 
 
 def _told(root: Path, path: PurePosixPath, changed: Container[PurePosixPath]) -> str:
-    from omniwatch.bundle.device import at
+    from omniwatch.bundle.installed_files import at
 
     return f"{at(root, path)}{', changed since it was installed' if path in changed else ''}"

@@ -1,7 +1,9 @@
-"""A client that a lost network does not silence: it comes back and hears the next frame. Standard library only.
+"""Receive speech over a mobile network: a client that reconnects and continues with the next frame.
 
-client = Client("http://orin.local:8000", Player())
+client = Client("https://orin.local:8000", Player())
 summary = await client.speak({"model": "…", "messages": […], "modalities": ["text", "audio"]})
+
+Needs the extra `client`: pip install 'omniwatch[client]'.
 """
 
 from __future__ import annotations
@@ -12,34 +14,54 @@ import random
 import secrets
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from omniwatch.client.dial import Dial
-from omniwatch.client.ears import Ears, Resumption, Summary
+try:
+    import aiohappyeyeballs as _aiohappyeyeballs  # noqa: F401  checked here, so that one message names the extra
+    import h11 as _h11  # noqa: F401  the same
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"omniwatch.client needs the library {error.name}: pip install 'omniwatch[client]'", name=error.name
+    ) from None
+
+from omniwatch.client.callbacks import Resumption, Summary, TurnCallbacks
+from omniwatch.client.config import Config
+from omniwatch.client.connector import Connector
+from omniwatch.client.endpoint import Connect, Endpoint
 from omniwatch.client.http import HttpError
-from omniwatch.client.line import Connect, Line
-from omniwatch.client.roles import Config
 from omniwatch.client.turn import Turn
 
-__all__ = ["Client", "Config", "Ears", "Resumption", "Summary"]
+__all__ = ["Client", "Config", "Resumption", "Summary", "TurnCallbacks"]
+
+HANG_UP_S = 1.0
+"""Timeout of the request that stops a turn, seconds."""
+METHOD_NOT_ALLOWED = 405
+TLS_HANDSHAKE_RTTS = 2
+"""Round trips until a connection with TLS 1.3 is established."""
 
 
 class Client:
-    """One client of one server; one turn at a time.
+    """Connect to one server, for one turn at a time.
 
-    `name` stands for this client in the server's metrics. `headers` go with every request (an API key, say). `connect`
-    makes connections, in place of TCP to the address of `url`. Raises ValueError for a URL that is none of these.
+    `name` names this client in the server's metrics. `headers` go with every request (an API key, say).
+
+    For https the server's certificate is verified against the system's authorities, or against those in `ca_file` alone
+    (PEM). `tls` replaces the whole TLS configuration. `connect` replaces TCP to the address of `url`. Raises ValueError for a
+    URL that is neither http nor https, and for a `ca_file` without certificates.
     """
 
     def __init__(
         self,
         url: str,
-        ears: Ears,
+        callbacks: TurnCallbacks,
         *,
         name: str | None = None,
         headers: dict[str, str] | None = None,
         config: Config | None = None,
+        ca_file: str | Path | None = None,
+        tls: ssl.SSLContext | None = None,
         connect: Connect | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -50,36 +72,40 @@ class Client:
             parts.hostname.encode("idna")
         except UnicodeError:
             raise ValueError(f"no host can have the name in {url!r}") from None
-        tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._dial = Dial(parts.hostname, parts.port or (443 if tls else 80), tls)
-        self._ears = ears
+        if parts.scheme == "https":
+            tls = tls or _tls_context(ca_file)
+        elif tls or ca_file:
+            raise ValueError(f"certificates are verified for https only, got {url!r}")
+        self._connector = Connector(parts.hostname, parts.port or (443 if tls else 80), tls)
+        self._callbacks = callbacks
         self._config = config or Config()
         self._jitter = jitter
         self._turn: Turn | None = None
         fields = {"X-Omni-Stream": name or f"client-{secrets.token_hex(6)}"} | (headers or {})
         host = parts.netloc.rpartition("@")[2]
-        self._line = Line(connect or self._dial, host, parts.path.rstrip("/"), fields)
+        rtts = TLS_HANDSHAKE_RTTS if tls and not connect else 1
+        self._endpoint = Endpoint(connect or self._connector, host, parts.path.rstrip("/"), fields, rtts)
 
     async def speak(self, chat: dict[str, Any]) -> Summary:
-        """Ask for one turn of speech (a chat request's body) and hear it to its end, whatever the network does.
+        """Request one turn of speech (`chat` is the body of a chat request) and receive it to its end, through outages.
 
-        What the ears raise comes out here. When the call is cancelled, the server is told that nobody listens.
+        Raises what the callbacks raise. When the call is cancelled, the client tells the server to stop.
         """
         body = json.dumps({"stream": True} | chat).encode()
-        turn = Turn(self._line, self._ears, self._config, body, self._jitter)
+        turn = Turn(self._endpoint, self._callbacks, self._config, body, self._jitter)
         self._turn = turn
-        self._dial.forget()
+        self._connector.forget()
         try:
-            return await turn.hear()
+            return await turn.run()
         finally:
             self._turn = None
             if turn.unfinished:
                 await self._hang_up(turn.session.stream)
 
     def picture(self, pts_ms: float) -> float | None:
-        """Say that the picture of `pts_ms` is shown now: speech that is more than 40 ms off is forced back onto it.
+        """Report that the picture of `pts_ms` is shown now: speech more than 40 ms off is realigned to it.
 
-        Returns how many milliseconds the voice leads after that, None while there is no voice.
+        Returns how many milliseconds the voice leads after that, None while no voice plays.
         """
         if self._turn is None:
             return None
@@ -88,7 +114,21 @@ class Client:
 
     async def _hang_up(self, stream: str) -> None:
         try:
-            await asyncio.wait_for(self._line.ask("DELETE", f"/v1/resume/{stream}", b""), 1.0)
+            await asyncio.wait_for(self._delete(stream), HANG_UP_S)
         except (OSError, HttpError, asyncio.TimeoutError):
-            # The server lets go of the turn by itself after the grace.
+            # The server discards the turn by itself after the grace.
             pass
+
+    async def _delete(self, stream: str) -> None:
+        # Not in the URL, which servers and proxies log: who knows the id may hear the turn.
+        status, _ = await self._endpoint.fetch("DELETE", "/v1/resume", b"", {"X-Omni-Resume": stream})
+        if status == METHOD_NOT_ALLOWED:
+            # An older server takes the id in the URL only.
+            await self._endpoint.fetch("DELETE", f"/v1/resume/{stream}", b"")
+
+
+def _tls_context(ca_file: str | Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ValueError(f"{ca_file}: no certificates to be read: {error.strerror or error}") from None

@@ -1,107 +1,85 @@
-"""As much of HTTP/1.1 as a client of one server needs: a request's bytes, and an answer read as it comes. Pure."""
+"""Encode HTTP/1.1 requests and parse responses as they arrive, by h11. Pure."""
 
 from __future__ import annotations
 
+import h11
+
 MAX_HEAD = 65_536
+"""Longest head of a response, bytes."""
+MAX_CHUNK_LINE = 1024
+"""Longest line that states a chunk's size, bytes."""
+MAX_INFORMATIONAL = 20
+"""Most responses of status 1xx before the final one."""
 
 
 class HttpError(ValueError):
-    """Bytes that are no answer, or stop in the middle of one."""
+    """Bytes that are not a valid HTTP response, or a response beyond the client's limits."""
 
 
-def request(method: str, path: str, host: str, headers: dict[str, str], body: bytes) -> bytes:
-    """Return a request that asks for the connection to be closed after it. Raises ValueError for a header that breaks."""
+def encode_request(method: str, path: str, host: str, headers: dict[str, str], body: bytes) -> bytes:
+    """Encode a request after which the server closes the connection. Raises ValueError for an invalid header."""
+    return _encode(h11.Connection(h11.CLIENT), method, path, host, headers, body)
+
+
+def _encode(
+    connection: h11.Connection, method: str, path: str, host: str, headers: dict[str, str], body: bytes
+) -> bytes:
     fields = {"Host": host, "Connection": "close", "Content-Length": str(len(body))} | headers
-    for name, value in [*fields.items(), (method, path)]:
-        if any(c in name + value for c in "\r\n\0"):
-            raise ValueError(f"not to be sent in a header: {name!r}: {value!r}")
-    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
-    return "\r\n".join(lines).encode("latin-1") + body
+    try:
+        request = h11.Request(
+            method=method,
+            target=path.encode("latin-1"),
+            headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()],
+        )
+    except (h11.LocalProtocolError, UnicodeEncodeError) as error:
+        raise ValueError(f"invalid request line or header: {error}") from None
+    data = connection.send(request) or b""
+    if body:
+        data += connection.send(h11.Data(data=body)) or b""
+    return data + (connection.send(h11.EndOfMessage()) or b"")
 
 
-class Answer:
-    """One answer: `status` is 0 until its head is there, `headers` have lower-case names, `done` when nothing follows."""
+class Response:
+    """Parse one response. `status` is 0 before its head, `headers` have lower-case names, `done` tells its end."""
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.done = False
-        self._rest = b""
-        self._chunked = False
-        self._left: int | None = None
-        """Bytes of the chunk or the body still to come; None until the connection ends."""
-        self._after_chunk = False
+        self._informational = 0
+        self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        # h11 parses a response only after a request; which one does not matter.
+        _encode(self._connection, "POST", "/", "-", {}, b"")
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the connection; return those of the body. Raises HttpError."""
-        data = self._rest + data
-        self._rest = b""
-        if not self.status:
-            data = self._head(data)
-            if not self.status:
-                self._rest = data
-                return b""
-        if self.done:
+        if not data or self.done:
             return b""
-        if not self._chunked:
-            if self._left is None:
-                return data
-            body = data[: self._left]
-            self._left -= len(body)
-            self.done = self._left == 0
-            return body
-        return self._chunks(data)
+        try:
+            self._connection.receive_data(data)
+            return self._read_events()
+        except h11.RemoteProtocolError as error:
+            raise HttpError(f"not a valid HTTP response: {error}") from None
 
-    def _head(self, data: bytes) -> bytes:
-        end = data.find(b"\r\n\r\n")
-        if end < 0:
-            if len(data) > MAX_HEAD:
-                raise HttpError("a head without end")
-            return data
-        first, *lines = data[:end].decode("latin-1").split("\r\n")
-        words = first.split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
-            raise HttpError(f"not an answer: {first[:80]!r}")
-        if words[1].startswith("1"):
-            return self._head(data[end + 4 :])
-        self.status = int(words[1])
-        for line in lines:
-            name, _, value = line.partition(":")
-            self.headers[name.strip().lower()] = value.strip()
-        self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
-        if self._chunked or self.status == 204:
-            self._left = 0
-        elif self.headers.get("content-length", "").isdecimal():
-            self._left = int(self.headers["content-length"])
-        self.done = self._left == 0 and not self._chunked
-        return data[end + 4 :]
-
-    def _chunks(self, data: bytes) -> bytes:
-        pieces, at = [], 0
-        while True:
-            if self._left:
-                piece = data[at : at + self._left]
-                pieces.append(piece)
-                at += len(piece)
-                self._left -= len(piece)
-                if self._left:
-                    break
-                self._after_chunk = True
-            start = at + 2 if self._after_chunk else at
-            end = data.find(b"\r\n", start)
-            if end < 0:
-                if len(data) - at > 1024:
-                    raise HttpError("a chunk without a size")
-                self._rest = data[at:]
-                break
-            size = data[start:end].split(b";")[0].strip()
-            try:
-                self._left = int(size, 16)
-            except ValueError:
-                raise HttpError(f"not a chunk's size: {size[:20]!r}") from None
-            at = end + 2
-            self._after_chunk = False
-            if not self._left:
+    def _read_events(self) -> bytes:
+        pieces: list[bytes] = []
+        while not self.done:
+            event = self._connection.next_event()
+            if isinstance(event, h11.Data):
+                pieces.append(bytes(event.data))
+            elif isinstance(event, h11.Response):
+                self.status = event.status_code
+                self.headers = {
+                    name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers
+                }
+            elif isinstance(event, h11.EndOfMessage):
                 self.done = True
+            elif isinstance(event, h11.InformationalResponse):
+                self._informational += 1
+                if self._informational > MAX_INFORMATIONAL:
+                    raise HttpError(f"more than {MAX_INFORMATIONAL} responses of status 1xx")
+            else:
                 break
+        if self.status and not self.done and len(self._connection.trailing_data[0]) > MAX_CHUNK_LINE:
+            raise HttpError("a chunk without a size")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

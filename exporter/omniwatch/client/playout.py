@@ -1,14 +1,17 @@
-"""When each frame plays, and how far the voice is from the picture. Pure; the player model of the event contract."""
+"""Model the player: when each frame plays, and the drift between voice and picture. Pure.
+
+This is the player model of the event contract.
+"""
 
 from __future__ import annotations
 
 
 class Playout:
-    """A player that holds back `buffer_s` before its first frame and stands still while it has nothing to play."""
+    """Model a player that buffers `buffer_s` before its first frame and pauses while it has nothing to play."""
 
     def __init__(self, buffer_s: float) -> None:
         self.dry_at: float | None = None
-        """When all that is there will have been played; None before the first frame."""
+        """Time at which the buffered audio will have been played; None before the first frame."""
         self._buffer_s = buffer_s
         self._began_at = 0.0
         self._added_s = 0.0
@@ -16,7 +19,7 @@ class Playout:
         self._base_ms: float | None = None
 
     def add(self, now: float, seconds: float) -> float:
-        """Append sound that is there now; return when it begins to play."""
+        """Append audio that has arrived now; return when it begins to play."""
         if self.dry_at is None:
             self._began_at = self.dry_at = now + self._buffer_s
             if self._picture:
@@ -28,9 +31,9 @@ class Playout:
         return play_at
 
     def drift_ms(self, now: float, pts_ms: float) -> float | None:
-        """The picture is at `pts_ms` now: return how far the voice leads it, None while there is no voice.
+        """Return how many milliseconds the voice leads the picture, which is at `pts_ms` now.
 
-        The drift of a turn begins at 0.
+        The drift of a turn begins at 0. None while no voice plays.
         """
         self._picture = (now, pts_ms)
         if self.dry_at is None or now < self._began_at:
@@ -41,12 +44,12 @@ class Playout:
         return heard_s * 1000 - (pts_ms - self._base_ms)
 
     def shift(self, now: float, drift_ms: float) -> float:
-        """Take away as much of a drift as can be: return the milliseconds dropped (negative) or held still."""
+        """Correct a drift as far as possible; return the milliseconds dropped (negative) or paused (positive)."""
         if self.dry_at is None:
             return 0.0
         shift_s = max(drift_ms / 1000, -max(0.0, self.dry_at - now))
         if shift_s > 0:
-            # A player that has run dry holds still from now on.
+            # A player that has run dry pauses from now on.
             self.dry_at = max(self.dry_at, now)
         self.dry_at += shift_s
         return shift_s * 1000

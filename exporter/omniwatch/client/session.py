@@ -1,7 +1,7 @@
-"""One turn over connections that come and go: when to connect, what to ask, when all is over. Pure.
+"""Run one turn over changing connections: decide when to connect, what to send, when the turn is over. Pure.
 
-Time, bytes and luck are given; calls of a Handler come out. The C++ client (deploy/clients/omniwatch.hpp) is the same
-machine, and the same vectors test both.
+Time, bytes and randomness are arguments; the results are calls of a SessionHandler. The C++ client
+(deploy/clients/omniwatch.hpp) has the same state machine, and the same vectors test both.
 """
 
 from __future__ import annotations
@@ -9,83 +9,91 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from omniwatch.client import terms
-from omniwatch.client.hearing import Hearing, reason
-from omniwatch.client.pace import Pace
-from omniwatch.client.roles import Config, Handler
+from omniwatch.client.backoff import Backoff
+from omniwatch.client.config import Config
+from omniwatch.client.headers import RefusedError, TurnHeaders, parse_turn_headers, resume_body
+from omniwatch.client.protocols import SessionHandler
+from omniwatch.client.reorder_buffer import ReorderBuffer, end_reason
 from omniwatch.frames import Frame, Kind
 
 
 class _Mode(Enum):
-    ASKING = 0
-    HEARING = 1
-    SEEKING = 2
+    STARTING = 0
+    RECEIVING = 1
+    RECONNECTING = 2
     OVER = 3
 
 
 REFUSED = {404: "unknown", 410: "gone", 416: "ahead"}
-"""Why a turn cannot be gone on with, by status."""
+"""Reason why a turn cannot continue, by status."""
+NO_WAY = "no way to the server"
+"""Reason of a turn for which no connection came about."""
 BUSY = (429, 503)
 BUSY_S = 1.0
-"""How long a server is left alone that has asked for it."""
+"""Seconds to wait after a server has answered that it is busy."""
 RETURN_RTTS = 3
-"""Round trips that a return takes: a handshake, a request, and something to spare."""
+"""Round trips of a return over TCP: a handshake, a request, and one to spare."""
 SPARE_CONNECTIONS = 6
+"""Most connections open at once besides the one that asked last."""
 
 
 class Session:
-    """One turn. Every input has the time it comes at; `wake_at` says when `tick` is due if nothing comes."""
+    """Run one turn. Every input states its time; `wake_at` tells when `tick` is due if no input comes."""
 
-    def __init__(self, handler: Handler, config: Config, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, handler: SessionHandler, config: Config, jitter: Callable[[], float], handshake_rtts: int = 1
+    ) -> None:
         self.stream = ""
-        """The id to resume under, once there is one."""
-        self.hearing = Hearing(handler, config)
+        """Id to resume under; empty before the first response."""
+        self.buffer = ReorderBuffer(handler, config)
         self.drift_ms: float | None = None
-        """How far the voice led the picture when it was last shown, after what was done about it."""
+        """Milliseconds that the voice led the last picture shown, after the correction; None while no voice plays."""
         self._handler = handler
         self._config = config
-        self._mode = _Mode.ASKING
-        # Every live connection by when it was begun; of those, the ones that stand unused, and the ones asked on.
+        self._handshake_rtts = handshake_rtts
+        """Round trips that a connection takes to establish: 1 for TCP, 2 with TLS 1.3."""
+        self._mode = _Mode.STARTING
+        # Start time of every open connection; of those, the connected ones without a request, and those with one.
         self._opened_at: dict[int, float] = {}
-        self._standing: list[int] = []
+        self._idle: list[int] = []
         self._asked: list[int] = []
         self._asked_at = 0.0
         self._may_ask = True
         self._last_asked = -1
         self._asks = self._conns = 0
-        self._pace = Pace(config.backoff_s, jitter)
-        self._heard_at = self._seek_at = 0.0
-        self._terms = terms.Terms()
+        self._backoff = Backoff(config.backoff_s, jitter)
+        self._data_at = self._reconnect_at = 0.0
+        self._headers = TurnHeaders()
         self._lost_at: float | None = None
         self._results: dict[int, str] = {}
 
     @property
     def over(self) -> bool:
-        """Whether the turn has ended for this listener."""
+        """Return whether the turn has ended for this client."""
         return self._mode is _Mode.OVER
 
     def start(self, now: float) -> None:
         """Begin the turn."""
-        self._heard_at = now
+        self._data_at = now
         self._attempt(now)
 
     def abandon(self) -> None:
-        """The listener has left: nothing more is wanted."""
+        """Forget all connections: the application stopped listening."""
         self._mode = _Mode.OVER
-        for conns in (self._opened_at, self._standing, self._asked):
+        for conns in (self._opened_at, self._idle, self._asked):
             conns.clear()
 
     def opened(self, now: float, conn: int) -> None:
-        """A connection stands. One for each attempt is asked on, the others wait for the next."""
-        if conn not in self._opened_at or conn in self._asked or conn in self._standing:
+        """Use a connection that is established. One per attempt sends the request; spares wait for the next attempt."""
+        if conn not in self._opened_at or conn in self._asked or conn in self._idle:
             return
-        self._pace.saw_rtt(now - self._opened_at[conn])
-        if self._mode is _Mode.HEARING or (self._mode is _Mode.ASKING and self._asked):
+        self._backoff.saw_rtt((now - self._opened_at[conn]) / self._handshake_rtts)
+        if self._mode is _Mode.RECEIVING or (self._mode is _Mode.STARTING and self._asked):
             self._drop(conn)
         elif self._may_ask:
             self._ask(now, conn)
         else:
-            self._standing.append(conn)
+            self._idle.append(conn)
 
     def _ask(self, now: float, conn: int) -> None:
         self._may_ask = False
@@ -93,95 +101,105 @@ class Session:
         self._asked_at = now
         self._last_asked = conn
         self._asks += 1
-        if self._mode is _Mode.ASKING:
-            self._pace.next_try = now + self._config.answer_s
+        if self._mode is _Mode.STARTING:
+            self._backoff.next_try = now + self._config.answer_s
             self._handler.ask(conn, None)
             return
-        times = {"outage_ms": now - self._heard_at, "rtt_ms": self._pace.rtt_s}
-        if self.hearing.playout.dry_at is not None:
-            times["due_ms"] = self.hearing.playout.dry_at - now
-        self._handler.ask(conn, terms.question(self.stream, self.hearing.place, self._asks, times))
+        times = {"outage_ms": now - self._data_at, "rtt_ms": self._backoff.rtt_s}
+        if self.buffer.playout.dry_at is not None:
+            times["due_ms"] = self.buffer.playout.dry_at - now
+        self._handler.ask(conn, resume_body(self.stream, self.buffer.place, self._asks, times))
 
     def head(self, now: float, conn: int, status: int, headers: Mapping[str, str]) -> None:
-        """An answer begins; header names are in lower case."""
+        """Process the head of a response; header names are in lower case."""
         if conn not in self._asked:
             return
         if conn == self._last_asked:
-            self._pace.saw_rtt(now - self._asked_at)
+            self._backoff.saw_rtt(now - self._asked_at)
         if status in BUSY:
             self._drop(conn)
-            self._pace.next_try = now + BUSY_S
+            self._backoff.next_try = now + BUSY_S
         elif not self.stream:
             try:
-                self._terms = terms.read(status, headers)
-            except terms.RefusedError as error:
+                self._headers = parse_turn_headers(status, headers)
+            except RefusedError as error:
                 self._end(f"refused: {error}")
                 return
-            self.stream = self._terms.stream
-            self.hearing.begin(self._terms)
-            self._hear(now, conn)
+            self.stream = self._headers.stream
+            self.buffer.begin(self._headers)
+            self._receive(now, conn)
         elif status in REFUSED:
             self._end(REFUSED[status])
         elif status != 206:
             self._drop(conn)
         else:
-            # Not heard yet: what was lost of the frames behind it may take longer than another attempt.
+            # No data yet: lost packets behind the head may delay the frames for longer than another attempt takes.
             self._results[conn] = headers.get("x-omni-result", "hit")
 
     def data(self, now: float, conn: int, frames: list[Frame]) -> None:
-        """Bytes came on a connection, with these whole frames in them."""
+        """Process bytes of a connection that completed these frames, if any."""
         if conn not in self._asked or not self.stream:
             return
-        if self._mode is _Mode.HEARING or frames:
-            self._hear(now, conn)
-        spoken, dry_at = self.hearing.spoken, self.hearing.playout.dry_at
+        if self._mode is _Mode.RECEIVING or frames:
+            self._receive(now, conn)
+        spoken, dry_at = self.buffer.spoken, self.buffer.playout.dry_at
         for frame in frames:
             if frame.kind == Kind.END and frame.part == 0:
-                self._farewell(now, conn, reason(frame))
+                self._superseded(now, conn, end_reason(frame) or "")
                 break
-            self.hearing.take(now, frame)
-        if self._mode is _Mode.HEARING:
-            self.hearing.settle(now)
-        if self._lost_at is not None and (self.hearing.spoken > spoken or self.hearing.ended):
+            self.buffer.take(now, frame)
+        if self._mode is _Mode.RECEIVING:
+            self.buffer.settle(now)
+        if self._lost_at is not None and (self.buffer.spoken > spoken or self.buffer.ended):
             late_s = max(0.0, now - (now if dry_at is None else dry_at))
             result = self._results.get(conn, "")
-            self._handler.resumed(result, now - self._lost_at, now - self._seek_at, late_s)
+            self._handler.resumed(result, now - self._lost_at, now - self._reconnect_at, late_s)
             self._lost_at = None
         self._check_end()
 
     def closed(self, now: float, conn: int) -> None:
-        """A connection has ended, or could not be made."""
+        """Process the end of a connection, or that it could not be established."""
         if self._opened_at.pop(conn, None) is None or self.over:
             return
         asked = conn in self._asked
         self._forget(conn)
-        if self._mode is _Mode.HEARING and not self._asked:
-            self._seek(now)
-        elif self._mode is _Mode.ASKING and asked:
-            self._pace.wait(now)
+        if self._mode is _Mode.RECEIVING and not self._asked:
+            self._reconnect(now)
+        elif self._mode is _Mode.STARTING and asked:
+            self._backoff.wait(now)
+
+    def untrusted(self, now: float, conn: int) -> None:
+        """Process a connection whose certificate is not trusted: end a turn that has not begun.
+
+        A turn that has begun retries: a captive portal may have answered in the server's place.
+        """
+        if self._mode is _Mode.STARTING and conn in self._opened_at:
+            self._end(NO_WAY)
+        else:
+            self.closed(now, conn)
 
     def again(self, now: float, frames: list[Frame]) -> None:
-        """Frames came that `rtx` asked for."""
+        """Process retransmitted frames."""
         if self.over:
             return
         for frame in frames:
-            self.hearing.take(now, frame)
-        if self._mode is _Mode.HEARING:
-            self.hearing.settle(now)
+            self.buffer.take(now, frame)
+        if self._mode is _Mode.RECEIVING:
+            self.buffer.settle(now)
         self._check_end()
 
     def refused(self, now: float, from_id: int) -> None:
-        """What `rtx` asked for is not to be had."""
+        """Process the refusal of a retransmission."""
         if self.over:
             return
-        self.hearing.refused(now, from_id)
+        self.buffer.refused(now, from_id)
         self._check_end()
 
     def picture(self, now: float, pts_ms: float) -> None:
-        """The picture shown now is of `pts_ms`; sound that is too far from it is forced back."""
+        """Note that the picture of `pts_ms` is shown now; realign the voice where it is too far off."""
         if self.over:
             return
-        playout = self.hearing.playout
+        playout = self.buffer.playout
         self.drift_ms = drift_ms = playout.drift_ms(now, pts_ms)
         if drift_ms is None or abs(drift_ms) <= self._config.drift_ms:
             return
@@ -191,64 +209,65 @@ class Session:
             self._handler.realign(shift_ms)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run what is due at `now`."""
         if self.over:
             return
-        if self._mode is _Mode.HEARING:
-            self.hearing.settle(now)
+        if self._mode is _Mode.RECEIVING:
+            self.buffer.settle(now)
             self._check_end()
-        if self._mode is _Mode.HEARING:
+        if self._mode is _Mode.RECEIVING:
             if now >= self._silent_at():
-                self._seek(now)
+                self._reconnect(now)
         elif self.over:
             return
         elif now >= self._give_up_at():
-            self._end("no way to the server")
-        elif now >= self._pace.next_try:
-            if self._mode is _Mode.ASKING:
+            self._end(NO_WAY)
+        elif now >= self._backoff.next_try:
+            if self._mode is _Mode.STARTING:
                 for conn in list(self._asked):
                     self._drop(conn)
             self._attempt(now)
 
     def wake_at(self) -> float | None:
-        """When `tick` is due; None when the turn is over."""
+        """Return when `tick` is due; None when the turn is over."""
         if self.over:
             return None
-        if self._mode is not _Mode.HEARING:
-            return min(self._pace.next_try, self._give_up_at())
-        gap, silence = self.hearing.wake_at(), self._silent_at()
+        if self._mode is not _Mode.RECEIVING:
+            return min(self._backoff.next_try, self._give_up_at())
+        gap, silence = self.buffer.wake_at(), self._silent_at()
         return silence if gap is None else min(silence, gap)
 
     def _give_up_at(self) -> float:
         give_up_s = self._config.give_up_s
-        return self._heard_at + (self._terms.gone_s if give_up_s is None else give_up_s)
+        return self._data_at + (self._headers.gone_s if give_up_s is None else give_up_s)
 
     def _silent_at(self) -> float:
-        """When the network is taken for lost, if nothing is heard: sooner when the player would run dry meanwhile."""
-        silent_at = self._heard_at + max(self._config.silence_s, 4 * self._terms.heartbeat_s)
-        dry_at = self.hearing.playout.dry_at
+        """Return when the connection counts as lost without data: sooner if the player would run dry meanwhile."""
+        silent_at = self._data_at + max(self._config.silence_s, 4 * self._headers.heartbeat_s)
+        dry_at = self.buffer.playout.dry_at
         if dry_at is None:
             return silent_at
-        hurry_s = max(self._config.hurry_s, 2 * self._terms.heartbeat_s)
-        return min(silent_at, max(self._heard_at + hurry_s, dry_at - RETURN_RTTS * self._pace.rtt_s))
+        hurry_s = max(self._config.hurry_s, 2 * self._headers.heartbeat_s)
+        return_s = (RETURN_RTTS - 1 + self._handshake_rtts) * self._backoff.rtt_s
+        return min(silent_at, max(self._data_at + hurry_s, dry_at - return_s))
 
-    def _seek(self, now: float) -> None:
-        self._mode = _Mode.SEEKING
-        self.hearing.pause()
+    def _reconnect(self, now: float) -> None:
+        self._mode = _Mode.RECONNECTING
+        self.buffer.pause()
         if self._lost_at is None:
-            self._lost_at, self._seek_at = self._heard_at, now
+            self._lost_at, self._reconnect_at = self._data_at, now
             self._results.clear()
-        self._pace.restart()
+        self._backoff.restart()
         self._attempt(now)
 
     def _attempt(self, now: float) -> None:
-        """Ask on a connection that stands, or on the first that will; two are opened at first, for one may be lost."""
-        first = self._pace.attempt(now)
+        """Send the request on an idle connection, else on the next established. The first attempt opens two: one may be lost."""
+        first = self._backoff.attempt(now)
         self._may_ask = True
-        if self._standing:
-            self._ask(now, self._standing.pop(0))
+        if self._idle:
+            self._ask(now, self._idle.pop(0))
         for _ in range(2 if first else 1):
-            # At the server the newest asked wins; of the others the oldest is the least likely to answer.
+            # The newest request wins at the server; of the other connections the oldest is the least likely to answer.
             spare = [other for other in self._opened_at if other not in self._asked[-1:]]
             if len(spare) >= SPARE_CONNECTIONS:
                 self._drop(spare[0])
@@ -256,30 +275,30 @@ class Session:
             self._conns += 1
             self._handler.open(self._conns - 1)
 
-    def _hear(self, now: float, conn: int) -> None:
-        """A connection speaks: those asked before it are done with, and those not asked yet are not needed."""
-        self._mode = _Mode.HEARING
-        self._heard_at = now
+    def _receive(self, now: float, conn: int) -> None:
+        """Note data on a connection: drop those asked before it and those not asked yet."""
+        self._mode = _Mode.RECEIVING
+        self._data_at = now
         needed = self._asked[self._asked.index(conn) :]
         for other in list(self._opened_at):
             if other not in needed:
                 self._drop(other)
 
-    def _farewell(self, now: float, conn: int, why: str) -> None:
-        # By a request of our own, unless this was the last.
+    def _superseded(self, now: float, conn: int, why: str) -> None:
+        # Another request of this client took over, unless this was its last.
         if why == "superseded" and conn == self._last_asked:
             self._end(why)
             return
         self._drop(conn)
         if not self._asked:
-            self._seek(now)
+            self._reconnect(now)
 
     def _check_end(self) -> None:
-        if self.hearing.ended is not None and not self.over:
-            self._end(self.hearing.ended)
+        if self.buffer.ended is not None and not self.over:
+            self._end(self.buffer.ended)
 
     def _forget(self, conn: int) -> None:
-        for conns in (self._asked, self._standing):
+        for conns in (self._asked, self._idle):
             if conn in conns:
                 conns.remove(conn)
 

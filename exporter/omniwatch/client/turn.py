@@ -1,33 +1,42 @@
-"""One turn under way: a session's Handler, and the tasks that do what it wants done."""
+"""Run one turn on asyncio: the Session's handler, its timer, and one task per connection or short request."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 from omniwatch import frames
-from omniwatch.client.ears import Ears, Resumption, Summary
-from omniwatch.client.http import Answer, HttpError
-from omniwatch.client.line import Line, Writer
-from omniwatch.client.roles import Config
-from omniwatch.client.session import REFUSED, Session
+from omniwatch.client.callbacks import Resumption, Summary, TurnCallbacks
+from omniwatch.client.config import Config
+from omniwatch.client.endpoint import Endpoint, Writer
+from omniwatch.client.http import HttpError, Response
+from omniwatch.client.session import NO_WAY, REFUSED, Session
 
 SHORT_S = 5.0
-"""How long something short may take to ask; it may outlive the turn."""
+"""Timeout of a short request, seconds; it may outlive the turn."""
+
+ANSWERED = (200, 206)
+"""Statuses of responses that carry frames."""
 
 
 class Turn:
-    """One turn. `unfinished` once the application has stopped hearing it before it ended."""
+    """Run one turn. `unfinished` is set when the application stopped listening before the turn ended."""
 
     def __init__(
-        self, line: Line, ears: Ears, config: Config, chat: bytes, jitter: Callable[[], float]
+        self,
+        endpoint: Endpoint,
+        callbacks: TurnCallbacks,
+        config: Config,
+        chat: bytes,
+        jitter: Callable[[], float],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._line = line
-        self._ears = ears
+        self._endpoint = endpoint
+        self._callbacks = callbacks
         self._chat = chat
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._writers: dict[int, Writer] = {}
@@ -36,15 +45,18 @@ class Turn:
         self._timer: asyncio.TimerHandle | None = None
         self.summary = Summary()
         self.unfinished = False
-        self.session = Session(self, config, jitter)
-        self.format, self.audio = ears.format, ears.audio
-        self.text, self.event = ears.text, ears.event
+        self.session = Session(self, config, jitter, endpoint.handshake_rtts)
+        self._error = ""
+        self.format, self.audio = callbacks.format, callbacks.audio
+        self.text, self.event = callbacks.text, callbacks.event
 
-    async def hear(self) -> Summary:
-        """Hear the turn to its end."""
+    async def run(self) -> Summary:
+        """Receive the turn to its end."""
         try:
             self.step(self.session.start)
             self.summary.reason = await self._over
+            if self.summary.reason == NO_WAY:
+                self.summary.error = self._error
         finally:
             if self._timer:
                 self._timer.cancel()
@@ -52,17 +64,17 @@ class Turn:
             self.session.abandon()
             for task in self._tasks.values():
                 task.cancel()
-        hearing = self.session.hearing
-        self.summary.spoken, self.summary.lost = hearing.spoken, hearing.missed
-        self.summary.duplicates, self.summary.corrupt = hearing.duplicates, hearing.corrupt
+        buffer = self.session.buffer
+        self.summary.spoken, self.summary.lost = buffer.spoken, buffer.missed
+        self.summary.duplicates, self.summary.corrupt = buffer.duplicates, buffer.corrupt
         return self.summary
 
     def step(self, move: Callable[..., Any], *args: Any) -> Any:
-        """Give the session an input, now; wake it again when it wants to be."""
+        """Pass an input to the session, and set the timer for its next `tick`."""
         try:
             result = move(self._loop.time(), *args)
         except Exception as error:
-            # Of the application's own ears: whoever waits for the turn is to know.
+            # A callback of the application raised: the caller of `run` gets its exception.
             if self._over.done():
                 raise
             self._over.set_exception(error)
@@ -79,11 +91,11 @@ class Turn:
         task.add_done_callback(lambda _: self._tasks.pop(conn))
 
     def ask(self, conn: int, body: dict[str, Any] | None) -> None:
-        """Begin the turn, or go on with it."""
+        """Send the chat request, or the request to resume."""
         if body is None:
-            said = self._line.request("POST", "/v1/chat/completions", self._chat)
+            said = self._endpoint.request("POST", "/v1/chat/completions", self._chat)
         else:
-            said = self._line.request("POST", "/v1/resume", json.dumps(body).encode())
+            said = self._endpoint.request("POST", "/v1/resume", json.dumps(body).encode())
         self._writers[conn].write(said)
 
     def drop(self, conn: int) -> None:
@@ -92,80 +104,87 @@ class Turn:
             self._tasks[conn].cancel()
 
     def rtx(self, from_id: int, count: int) -> None:
-        """Ask for frames again."""
+        """Request frames again."""
         self.summary.rtx += 1
-        self._aside(self._ask_again(from_id, count))
+        self._spawn(self._request_rtx(from_id, count))
 
     def lost(self, from_id: int, count: int) -> None:
-        """Frames will not come."""
-        self._ears.lost(from_id, count)
+        """Report frames that will not come."""
+        self._callbacks.lost(from_id, count)
 
     def realign(self, shift_ms: float) -> None:
-        """Force sound back onto the picture, and tell the server."""
+        """Realign the voice, and report it to the server."""
         self.summary.realigned += 1
-        self._ears.realign(shift_ms)
-        self._aside(self._report("/v1/realign", {"shift_ms": shift_ms}))
+        self._callbacks.realign(shift_ms)
+        self._spawn(self._report("/v1/realign", {"shift_ms": shift_ms}))
 
     def resumed(self, result: str, outage_s: float, answer_s: float, late_s: float) -> None:
-        """Something new is heard after an outage."""
+        """Report new data after an outage."""
         resumption = Resumption(result, outage_s, answer_s, late_s)
         self.summary.resumptions.append(resumption)
-        self._ears.resumed(resumption)
+        self._callbacks.resumed(resumption)
 
     def ended(self, reason: str) -> None:
-        """Nothing follows."""
+        """End the turn."""
         if not self._over.done():
             self._over.set_result(reason)
 
-    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._short.add(task)
         task.add_done_callback(self._short.discard)
 
     async def _connection(self, conn: int) -> None:
         try:
-            reader, writer = await self._line.dial()
-        except OSError:
+            reader, writer = await self._endpoint.connect()
+        except ssl.SSLCertVerificationError as error:
+            self._error = f"certificate verify failed: {error.verify_message}"
+            self.step(self.session.untrusted, conn)
+            return
+        except OSError as error:
+            self._error = error.strerror or str(error)
             self.step(self.session.closed, conn)
             return
         self._writers[conn] = writer
         try:
             self.step(self.session.opened, conn)
-            answer, decoder, begun = Answer(), frames.Decoder(), False
-            while not answer.done and (data := await reader.read(65_536)):
-                said = answer.feed(data)
-                if answer.status and not begun:
+            response, decoder, begun = Response(), frames.Decoder(), False
+            while not response.done and (data := await reader.read(65_536)):
+                body = response.feed(data)
+                if response.status and not begun:
                     begun = True
-                    self.step(self.session.head, conn, answer.status, answer.headers)
+                    if response.status not in ANSWERED:
+                        self._error = f"the server answered with status {response.status}"
+                    self.step(self.session.head, conn, response.status, response.headers)
                 if begun:
-                    self.step(self.session.data, conn, list(decoder.feed(said)))
-        except (OSError, HttpError, frames.FrameError):
-            pass
+                    self.step(self.session.data, conn, list(decoder.feed(body)))
+        except (OSError, HttpError, frames.FrameError) as error:
+            self._error = str(error)
         finally:
             del self._writers[conn]
             writer.close()
             self.step(self.session.closed, conn)
 
-    async def _ask_again(self, from_id: int, count: int) -> None:
-        said = await self._short_ask("/v1/rtx", {"from_id": from_id, "count": count})
+    async def _request_rtx(self, from_id: int, count: int) -> None:
+        said = await self._short_request("/v1/rtx", {"from_id": from_id, "count": count})
         if said is None:
-            # Asked again in a moment, or given up.
+            # No answer: the session requests them again, or skips them.
             return
         status, body = said
         if status == 206:
-            # What is damaged beyond reading is as good as lost again.
+            # An unreadable answer counts as lost; the session requests the frames again.
             with suppress(frames.FrameError):
                 self.step(self.session.again, list(frames.Decoder().feed(body)))
         elif status in REFUSED:
             self.step(self.session.refused, from_id)
 
     async def _report(self, path: str, said: dict[str, Any]) -> None:
-        # One that does not arrive is only missing in a chart.
-        await self._short_ask(path, said)
+        # A report that does not arrive is only missing in a chart.
+        await self._short_request(path, said)
 
-    async def _short_ask(self, path: str, said: dict[str, Any]) -> tuple[int, bytes] | None:
+    async def _short_request(self, path: str, said: dict[str, Any]) -> tuple[int, bytes] | None:
         body = json.dumps({"stream": self.session.stream} | said).encode()
         try:
-            return await asyncio.wait_for(self._line.ask("POST", path, body), SHORT_S)
+            return await asyncio.wait_for(self._endpoint.fetch("POST", path, body), SHORT_S)
         except (OSError, HttpError, asyncio.TimeoutError):
             return None

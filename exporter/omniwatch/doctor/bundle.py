@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from omniwatch import whole
-from omniwatch.doctor import config, journal, machine, pages, spool
+from omniwatch.doctor import config, endpoints, journal, machine, spool
 from omniwatch.doctor.device import AbsentError, Device
 from omniwatch.doctor.redact import Redactor
+from omniwatch.system import atomic_write
 
 FOLDER = "omniwatch-doctor"
 SUMMARY = "SUMMARY.md"
@@ -32,9 +32,9 @@ PARTS = (
     Part("config", "omniwatch.yaml and the web configuration, without secrets and comments", config.gather),
     Part("versions", "versions of Omniwatch, Python, packages, kernel, vLLM, Prometheus, Alertmanager", machine.versions),
     Part("status", "what `omniwatch status` says", machine.status),
-    Part("sidecar", "the sidecar's /metrics, /-/healthy, /-/ready", pages.sidecar),
-    Part("model server", "the model server's /metrics and /health", pages.model_server),
-    Part("prometheus", "alerts, rules and targets of Prometheus", pages.prometheus),
+    Part("sidecar", "the sidecar's /metrics, /-/healthy, /-/ready", endpoints.sidecar),
+    Part("model server", "the model server's /metrics and /health", endpoints.model_server),
+    Part("prometheus", "alerts, rules and targets of Prometheus", endpoints.prometheus),
     Part("events", "the last events of the spool, clients' ids replaced", spool.gather),
     Part("readers", "cgroup, Jetson, memory and systemd as the sidecar reads them", machine.readers),
     Part("cpu", "the CPU quota and how long it stops a frame", machine.cpu),
@@ -86,7 +86,7 @@ def _redacted(name: str, redact: Redactor) -> str:
 def write(evidence: Evidence, summary: str, target: Path, t: float) -> None:
     """Write the archive, the summary first, readable by its owner alone: whole or not at all. Raises OSError."""
     with (
-        whole.replacing(target, mode=0o600, forced=True) as file,
+        atomic_write.replacing(target, mode=0o600, durable=True) as file,
         tarfile.open(fileobj=file, mode="w:gz") as archive,
     ):
         for name, text in {SUMMARY: summary, **evidence.files}.items():

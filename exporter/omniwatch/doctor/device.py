@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import urllib.error
 import urllib.request
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
-from omniwatch.doctor.names import Names
+from omniwatch.doctor.pseudonyms import Pseudonyms
 from omniwatch.settings import Settings
 
 COMMAND_S = 20.0
@@ -57,6 +58,15 @@ def fetch(url: str) -> str:
         raise AbsentError(f"{url}: {getattr(error, 'reason', None) or error}") from error
 
 
+def _regular(path: Path) -> BinaryIO:
+    """Open a file of the device. Raises AbsentError for one that never ends or keeps its reader waiting."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise AbsentError(f"{path}: not a regular file")
+    return file
+
+
 @dataclass(frozen=True)
 class Device:
     """Where evidence is, and how much of it is wanted. Paths below `root` are the device's own."""
@@ -73,14 +83,14 @@ class Device:
     environment: Mapping[str, str] = field(default_factory=dict)
     run: Callable[[list[str]], str] = run
     fetch: Callable[[str], str] = fetch
-    names: Names = field(default_factory=Names)
+    names: Pseudonyms = field(default_factory=Pseudonyms)
     """What clients are called in all that is gathered here."""
 
     def read(self, path: str | Path) -> str:
         """Return a file's text. Raises AbsentError."""
         file = self.at(path)
         try:
-            with file.open("rb") as content:
+            with _regular(file) as content:
                 return content.read(MOST_BYTES).decode("utf-8", "replace")
         except OSError as error:
             raise AbsentError(f"{file}: {error.strerror}") from error
@@ -88,10 +98,13 @@ class Device:
     def last_lines(self, path: Path) -> list[bytes]:
         """Return the last lines of a file. Raises AbsentError."""
         try:
-            with path.open("rb") as content:
-                return list(deque(content, maxlen=self.lines))
+            with _regular(path) as content:
+                cut = content.seek(0, os.SEEK_END) > MOST_BYTES
+                content.seek(-MOST_BYTES if cut else 0, os.SEEK_END if cut else os.SEEK_SET)
+                lines = content.read(MOST_BYTES).splitlines(keepends=True)
         except OSError as error:
             raise AbsentError(f"{path}: {error.strerror}") from error
+        return lines[1 if cut else 0 :][-self.lines :]
 
     def at(self, path: str | Path) -> Path:
         """Where a device's path is."""

@@ -1,4 +1,4 @@
-"""The journals of the units, each entry a line, without what users said and, in the server's, where clients are."""
+"""The journals of the units, each entry a line, without what users said and where clients are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from omniwatch.bundle import bridging, joining
 from omniwatch.bundle.install import SIDECAR_UNIT
 from omniwatch.doctor.device import AbsentError, Device
-from omniwatch.doctor.redact import unspoken
+from omniwatch.doctor.redact import safe_fields, unspoken
 
 PROPERTIES = (
     "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "ExecMainStatus", "ActiveEnterTimestamp",
@@ -62,11 +62,10 @@ def read(device: Device, unit: str) -> list[str]:
          f"--lines={device.lines}", "--output=json", "--all", f"--output-fields={_FIELDS}"]
     )  # fmt: skip
     lines = []
-    of_server = unit == device.settings.server.unit
     for record in output.splitlines():
         try:
             line = _line(msgspec.json.decode(record, type=dict[str, Any]))
-            lines.append(device.names.unaddressed(line) if of_server else line)
+            lines.append(device.names.unaddressed(safe_fields(line)))
         except (msgspec.DecodeError, ValueError):
             lines.append(f"# not an entry, {len(record)} bytes")
     return lines

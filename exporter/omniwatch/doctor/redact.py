@@ -28,6 +28,8 @@ _NAME = (
     r"(?:pass(?:word|wd|phrase|code)?|secret|token(?!s\b|s_|_ids?\b|iz|_?rtt|_latency|_seconds)|api[_-]?key|apikey|access[_-]?key"
     r"|routing[_-]?key|private[_-]?key|signing[_-]?key|credentials?|signature|hmac|session[_-]?id)"
 )
+_KEY = rf"(?:{_NAME}|[\w.]*[_-]key)"
+"""Also a name that ends in a key of its own kind: encryption_key."""
 SECRET_NAME = re.compile(
     _NAME + r"|^(?:key|sign|auth|authorization|cookie|pwd|user(?:name)?)$", re.IGNORECASE
 )
@@ -43,7 +45,22 @@ _ITEMS = (
 """Of a list as JSON, Python and YAML write it: quoted words, in which a bracket ends nothing, and what stands between, lines
 that are indented included."""
 _LIST = rf"[\[(]{_ITEMS}(?:[\[(]{_ITEMS}[\])]?{_ITEMS})*[\])]?"
+_MAPPING = r"\{(?:[^{}\r\n]|\{[^{}\r\n]*\}?)*\}?"
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?P<rest>[^\s\"'<>`\\)\]}|]+)", re.IGNORECASE)
+_USERINFO = re.compile(
+    r"\b(?P<scheme>[a-z][a-z0-9+.-]{1,15}://)[^\s\"<>@]*@(?:[^\s\"<>@/]*@)*", re.IGNORECASE
+)
+"""User and password of an address: whatever stands before its last @, brackets, quotes and slashes included."""
+_REQUEST_LINE = re.compile(
+    r"\b(?P<method>GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|WebSocket) (?P<path>/[^\s?\"]*)(?P<query>\?[^\s\"]*)?"
+)
+"""A request as an access log writes it, without the address that would make it a URL."""
+_PLAIN_SEGMENT = re.compile(r"|v\d+|-|[a-z][a-z_.-]{0,31}")
+"""A part of a path that a program has: ids and names have digits or capitals, or are long."""
+_MAIL = re.compile(
+    r"(?<![\w.+-])[\w.+-]+@(?!\w+\.(?:service|socket|slice|timer|mount|device|target|scope|path)\b)[\w-]+(?:\.[\w-]+)+"
+)
+"""A mailbox; an instance of a systemd unit is none."""
 _QUERY = re.compile(r"(?P<lead>[?&])(?P<name>[\w.\[\]%-]+)=(?P<value>[^&\s\"'<>`\\)\]}|#]*)")
 _TOKEN_SEGMENT = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~%:+=-]{12,}|[A-Za-z0-9_-]{24,}")
 _HOOKS = re.compile(
@@ -54,7 +71,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), GONE),
     (
         re.compile(
-            rf"(\b[\w.-]*(?:{_NAME}|authorization|cookie)(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]\s*){_LIST}",
+            rf"(\b[\w.-]*(?:{_KEY}|authorization|cookie)(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]\s*)"
+            rf"(?:{_LIST}|{_MAPPING})",
             re.IGNORECASE,
         ),
         rf"\1\2{GONE}",
@@ -63,7 +81,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{20,}|\$(?:1|5|6|7|y|gy|argon2\w*|scrypt)\$[^\s\"':]{8,}"), GONE),
     (
         re.compile(
-            r"\b((?:proxy-)?authorization|x-api-key|api-key|x-omni-stream|(?:set-)?cookie)"
+            r"\b((?:proxy-)?authorization|x-[\w-]+|api-key|(?:set-)?cookie)"
             r"(\\?[\"']?\s*[:=,]\s*\\?[b\"']{0,2})[^\r\n\"'\\]+",
             re.IGNORECASE,
         ),
@@ -77,10 +95,12 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         GONE,
     ),
-    (re.compile(rf"(--[\w-]*(?:{_NAME}|key)(?!-?file)[\w-]*(?:\s+|=))(?!-)(\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE), rf"\1{GONE}"),
+    # A flag may take several: all words up to the next flag go.
+    (re.compile(rf"(--[\w-]*(?:{_NAME}|key)(?!-?file)[\w-]*(?:\s+|=))(?:(?!-)(?:\"[^\"]*\"|'[^']*'|[^\s\"']+)\s*)+(?=\s|$|-|\"|')", re.IGNORECASE), rf"\1{GONE} "),
+    (re.compile(r"(\s(?:-u|--user|--proxy-user)[\s=]+)(?:\"[^\"]*\"|'[^']*'|[^\s\"']+)"), rf"\1{GONE}"),
     (
         re.compile(
-            rf"(\b[\w.-]*{_NAME}(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]\s*)"
+            rf"(\b[\w.-]*{_KEY}(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]\s*)"
             r"(\\?\"(?:[^\"\\\r\n]|\\[^\"\r\n])*|'[^'\r\n]*|[^\s\"',;&})\]\\]+)",
             re.IGNORECASE,
         ),
@@ -108,11 +128,33 @@ class Redactor:
         """Return the text without them."""
         if self._known:
             text = self._known.sub(GONE, text)
+        text = _USERINFO.sub(rf"\g<scheme>{GONE}@", text)
         text = _URL.sub(_address, text)
+        text = _REQUEST_LINE.sub(_requested, text)
+        text = _MAIL.sub(GONE, text)
         text = _QUERY.sub(_argument, text)
         for pattern, instead in _RULES:
             text = pattern.sub(instead, text)
         return text
+
+
+SAFE_FIELDS = frozenset({
+    "alertname", "dtype", "error", "ev", "event", "finish_reason", "format", "kind", "level", "levelname", "logger", "lvl", "method",
+    "modality", "msg", "object", "outcome", "quantization", "reason", "result", "role", "severity", "source", "stage", "state",
+    "status", "time", "timestamp", "ts", "type", "unit", "vantage", "version",
+})  # fmt: skip
+"""Fields of a structured log line whose text is the program's own. Of all others only numbers stay."""
+_FIELD = re.compile(
+    r"""(?P<head>(?P<escape>\\*)(?P<quote>["'])(?P<name>[\w.-]{1,64})(?P=escape)(?P=quote)\s*:\s*)"""
+    r"""(?P<value>(?P=escape)"(?:[^"\\\r\n]|\\(?!(?P=escape)").)*"?|(?P=escape)'(?:[^'\\\r\n]|\\.)*'?)""",
+)
+
+
+def safe_fields(text: str) -> str:
+    """Keep of the quoted fields in a log line (JSON, Python) only the text of those that are known to be safe."""
+    return _FIELD.sub(
+        lambda found: found[0] if found["name"].lower() in SAFE_FIELDS else f"{found['head']}{GONE}", text
+    )
 
 
 def unspoken(text: str) -> str:
@@ -163,13 +205,17 @@ def _address(found: re.Match[str]) -> str:
     """An address without user, password and what may be a token in its path; its query is the next rule's."""
     rest = found["rest"]
     authority, slash, tail = rest.partition("/")
-    authority = f"{GONE}@{authority.rpartition('@')[2]}" if "@" in authority else authority
     path, mark, query = tail.partition("?")
     if _HOOKS.search(f"/{path}"):
         path = GONE
     else:
         path = "/".join(GONE if _TOKEN_SEGMENT.fullmatch(segment) else segment for segment in path.split("/"))
     return f"{found['scheme']}://{authority}{slash}{path}{mark}{query}"
+
+
+def _requested(found: re.Match[str]) -> str:
+    segments = (part if _PLAIN_SEGMENT.fullmatch(part) else GONE for part in found["path"].split("/"))
+    return f"{found['method']} {'/'.join(segments)}{found['query'] or ''}"
 
 
 def _argument(found: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from omniwatch import events
 from omniwatch.doctor.device import AbsentError, Device
-from omniwatch.doctor.names import CLIENT, Names
+from omniwatch.doctor.pseudonyms import CLIENT, Pseudonyms
 
 NAMED = {"stream": "stream", "peer": CLIENT, "w": "writer", "turn": "turn", "frame_id": "frame"}
 """Fields that may hold an id of somebody, and what it is called instead: an id is as good as a key."""
@@ -44,7 +44,7 @@ def _files(device: Device) -> Iterator[Path]:
         yield from sorted(device.root.glob(pattern.lstrip("/")))
 
 
-def told(line: bytes, names: Names) -> str:
+def told(line: bytes, names: Pseudonyms) -> str:
     """Return what a line of the contract says; of another line only what it is."""
     event = events.decode(line.rstrip(b"\n"))
     if isinstance(event, events.Invalid):

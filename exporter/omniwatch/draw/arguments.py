@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from omniwatch.draw.questions import DrawError
+from omniwatch.draw.queries import DrawError
 from omniwatch.draw.window import Window, seconds
-from omniwatch.plot import SUFFIXES
+from omniwatch.replay.plot import SUFFIXES
 
 
 def window(start: str | None, end: str | None, last: str, now: float) -> Window:

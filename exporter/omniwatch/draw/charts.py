@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from matplotlib.ticker import MaxNLocator
 
 from omniwatch.draw import units
+from omniwatch.draw.canvas import Box, Canvas, colour, curve_style, fitted, width
 from omniwatch.draw.model import Chart, Mark
-from omniwatch.draw.paper import Box, Paper, colour, curve_style, fitted, width
 from omniwatch.draw.window import Window
-from omniwatch.plot import INK, tick_s
+from omniwatch.replay.plot import INK, tick_s
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,11 +22,13 @@ SMALL, LINE = 7.0, 10.0
 """Size of text and distance of lines, in points."""
 LEGEND_LINES = 3
 WARNING = {"yellow": 1, "orange": 2, "red": 3}
+DOT = 0.0005
+"""Half the length of a dot's line, as a share of the panel's width."""
 SQUEEZE = 4.0
 """A threshold is shown unless the curves would be left with less than this fraction of the height."""
 
 
-def draw_chart(paper: Paper, box: Box, chart: Chart, window: Window, marks: Iterable[Mark]) -> None:
+def draw_chart(paper: Canvas, box: Box, chart: Chart, window: Window, marks: Iterable[Mark]) -> None:
     """Fill a box with the chart."""
     rows = legend_rows([curve.name for curve in chart.curves], box.w)
     low, high = extent(chart)
@@ -173,10 +175,21 @@ def _curves(axes: Axes, chart: Chart) -> None:
             axes.fill_between(xs, curve.base, ys, color=style["color"], alpha=0.25, linewidth=0, zorder=2)
         alone = lonely(ys)
         if alone:
-            # Dots as the ends of lines without length: one path, where markers would be an element each.
-            nan = math.nan
-            dots = [xs[n] for n in alone for _ in range(3)], [y for n in alone for y in (ys[n], ys[n], nan)]
-            axes.plot(*dots, color=style["color"], linewidth=2.6, solid_capstyle="round", zorder=3)
+            # Dots as very short lines with round ends: one path, where markers would be an element each. A PNG shows
+            # nothing of a line without any length, nor of one whose ends are moved to the same pixel (snap).
+            left, right = axes.get_xlim()
+            short, nan = DOT * (right - left), math.nan
+            dots = [x for n in alone for x in (xs[n] - short, xs[n] + short, nan)]
+            levels = [y for n in alone for y in (ys[n], ys[n], nan)]
+            axes.plot(
+                dots,
+                levels,
+                color=style["color"],
+                linewidth=2.6,
+                solid_capstyle="round",
+                snap=False,
+                zorder=3,
+            )
 
 
 def lonely(ys: Sequence[float]) -> list[int]:
@@ -189,7 +202,7 @@ def lonely(ys: Sequence[float]) -> list[int]:
     ]
 
 
-def _legend(paper: Paper, box: Box, rows: Sequence[Sequence[tuple[int, str, float]]]) -> None:
+def _legend(paper: Canvas, box: Box, rows: Sequence[Sequence[tuple[int, str, float]]]) -> None:
     for line, row in enumerate(rows):
         y = box.y + LINE * line + LINE - 2
         for number, name, x in row:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from omniwatch.draw.model import Level
 from omniwatch.draw.prometheus import Series
-from omniwatch.draw.questions import Question
+from omniwatch.draw.queries import Query
 from omniwatch.draw.units import text
 
 BASE = Level(None, "green")
@@ -17,7 +17,7 @@ BASE = Level(None, "green")
 class Answer(NamedTuple):
     """What a question was answered with."""
 
-    question: Question
+    question: Query
     series: Sequence[Series]
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from omniwatch import plot, whole
 from omniwatch.bundle.panels import COLUMNS
-from omniwatch.draw.boxes import draw_grid, draw_lanes, draw_nothing, draw_tiles
+from omniwatch.draw.canvas import Box, Canvas, colour, width, wrapped
 from omniwatch.draw.charts import draw_chart
 from omniwatch.draw.model import Chart, Frame, Grid, Lanes, Nothing, Place, Sheet, Tiles
-from omniwatch.draw.paper import Box, Paper, colour, width, wrapped
+from omniwatch.draw.stat_panels import draw_grid, draw_lanes, draw_nothing, draw_tiles
 from omniwatch.draw.svg import small
-from omniwatch.plot import FAINT, INK
+from omniwatch.replay import plot
+from omniwatch.replay.plot import FAINT, INK
+from omniwatch.system import atomic_write
 
 COLUMN, ROW, GAP, MARGIN = 45.0, 29.0, 6.0, 12.0
 """Of the grid, in points."""
@@ -39,13 +40,15 @@ def write(sheet: Sheet, path: Path) -> None:
         figure = Figure(facecolor=PAGE)
         draw(sheet, figure)
         picture = plot.encoded(figure, path)
-    whole.replace(path, small(picture, [*FONTS, "sans-serif"]) if path.suffix.lower() == ".svg" else picture)
+    atomic_write.replace(
+        path, small(picture, [*FONTS, "sans-serif"]) if path.suffix.lower() == ".svg" else picture
+    )
 
 
 def draw(sheet: Sheet, figure: Figure) -> None:
     """Put every panel at its place."""
     rows = max((frame.place.y + frame.place.h for frame in sheet.frames), default=1)
-    paper = Paper(figure, ACROSS, HEAD + rows * ROW + MARGIN)
+    paper = Canvas(figure, ACROSS, HEAD + rows * ROW + MARGIN)
     _head(paper, sheet)
     for title, y in sheet.headings:
         paper.text(MARGIN + 3, HEAD + y * ROW + ROW / 2 + 6, title, 11, weight="bold")
@@ -53,7 +56,7 @@ def draw(sheet: Sheet, figure: Figure) -> None:
         _panel(paper, frame, sheet)
 
 
-def _head(paper: Paper, sheet: Sheet) -> None:
+def _head(paper: Canvas, sheet: Sheet) -> None:
     paper.text(MARGIN + 3, 20, sheet.title, 14, weight="bold")
     start, end = (datetime.fromtimestamp(t, timezone.utc) for t in sheet.window)
     until = end.strftime("%H:%M:%S" if start.date() == end.date() else "%Y-%m-%d %H:%M:%S")
@@ -70,7 +73,7 @@ def _head(paper: Paper, sheet: Sheet) -> None:
     paper.text(MARGIN + 3, 36, line, 9, color="#666666")
 
 
-def _panel(paper: Paper, frame: Frame, sheet: Sheet) -> None:
+def _panel(paper: Canvas, frame: Frame, sheet: Sheet) -> None:
     box = _box(frame.place)
     paper.card(box, CARD, EDGE)
     inner = box.inside(9, 0, 9, 7)

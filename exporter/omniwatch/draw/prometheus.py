@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import urllib.error
-import urllib.parse
-import urllib.request
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from omniwatch.draw.questions import DrawError, Question
+import msgspec
+
+from omniwatch.draw.queries import DrawError, Query
+from omniwatch.system import prometheus_api
 
 TIMEOUT_S = 60.0
 
@@ -21,19 +19,22 @@ class Series(NamedTuple):
     points: list[tuple[float, float]]
 
 
-def ask(url: str, question: Question) -> list[Series]:
+def ask(url: str, question: Query) -> list[Series]:
     """Return a question's series in the order of their labels. Raises DrawError."""
     window = question.window
+    name: Literal["query", "query_range"] = "query_range" if question.step_s else "query"
     fields: dict[str, str | float] = {"query": question.expression}
     if question.step_s:
-        name = "query_range"
         fields |= {"start": window.start, "end": window.end, "step": question.step_s}
     else:
-        name = "query"
         fields["time"] = window.end
-    return sorted(
-        series(_post(f"{url.rstrip('/')}/api/v1/{name}", fields)), key=lambda one: sorted(one.labels.items())
-    )
+    try:
+        data = prometheus_api.ask(url, name, fields, timeout_s=TIMEOUT_S)
+    except prometheus_api.ApiError as error:
+        asked = f": {question.expression}" if error.code else ""
+        raise DrawError(f"{url.rstrip('/')}/api/v1/{name}: {error}{asked}") from error
+    found = series({"resultType": data.result_type, "result": msgspec.json.decode(data.result)})
+    return sorted(found, key=lambda one: sorted(one.labels.items()))
 
 
 def series(data: dict[str, Any]) -> list[Series]:
@@ -45,26 +46,3 @@ def series(data: dict[str, Any]) -> list[Series]:
         Series(one["metric"], [(float(t), float(value)) for t, value in one.get("values") or [one["value"]]])
         for one in result
     ]
-
-
-def _post(address: str, fields: dict[str, str | float]) -> dict[str, Any]:
-    try:
-        request = urllib.request.Request(address, urllib.parse.urlencode(fields).encode())
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            body = json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise DrawError(f"{address}: {_reason(error)}: {fields['query']}") from error
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise DrawError(f"{address}: {getattr(error, 'reason', None) or error}") from error
-    if not isinstance(body, dict) or body.get("status") != "success":
-        raise DrawError(f"{address}: this is no answer of a Prometheus")
-    data: dict[str, Any] = body["data"]
-    return data
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    """Say why it was refused: Prometheus' own words where the answer is Prometheus'."""
-    try:
-        return " ".join(str(json.load(error)["error"]).split())
-    except (ValueError, KeyError, TypeError, OSError):
-        return f"HTTP {error.code} {error.reason}"

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from omniwatch.fleet.inventory import Inventory, InventoryError, load
-from omniwatch.web import READ, Response, Route, WsgiApp, routed
+from omniwatch.web import READ, Route, WsgiApp, routed
+from omniwatch.web.response import Response
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,17 @@ class Catalogue:
             "When the fleet file in use was read.",
             self._read_t,
         )
+
+        off = GaugeMetricFamily(
+            "omniwatch_fleet_device_off",
+            "Whether the fleet file's hours say that the device is off now.",
+            labels=["device"],
+        )
+        now = datetime.fromtimestamp(self._now(), self._inventory.zone)
+        for device in self._inventory.devices:
+            if device.hours:
+                off.add_metric([device.name], float(not device.is_on(now)))
+        yield off
 
     def _look(self) -> None:
         stamp = _stamp(self._path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import zoneinfo
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -11,10 +13,11 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from omniwatch.fleet.hours import is_on
+from omniwatch.fleet.hours import parse as parse_hours
 from omniwatch.settings import explain
+from omniwatch.system import ports
 
-PORT = 9842
-"""Where a sidecar listens when an address names no port."""
 LABELS = ("device", "site", "model", "release")
 """What every series of a device is labelled with, by discovery here as by the device's own uplink."""
 _HOST = re.compile(
@@ -46,10 +49,18 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     site: Label = ""
     model: Label = ""
     release: Label = ""
+    hours: list[str] = []
+    """When it is on, as "mo-fr 05:00-23:30", in the file's `timezone`; empty, always."""
 
     def __post_init__(self) -> None:
-        """Refuse an address that cannot be scraped."""
+        """Refuse an address that cannot be scraped, and hours that are none."""
         _target(self.address)
+        for text in self.hours:
+            parse_hours(text)
+
+    def is_on(self, now: datetime) -> bool:
+        """Whether its hours say that it is on, at a time with a zone."""
+        return is_on([parse_hours(text) for text in self.hours], now)
 
     @property
     def target(self) -> Target:
@@ -67,9 +78,15 @@ class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of a fleet file. No two devices share a name, nor the place they are scraped at."""
 
     devices: list[Device]
+    timezone: str = "UTC"
+    """IANA name of the zone that `hours` are in."""
 
     def __post_init__(self) -> None:
-        """Refuse a device that is there twice."""
+        """Refuse a device that is there twice, and a zone that is none."""
+        try:
+            _ = self.zone
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise ValueError(f'timezone: no time zone "{self.timezone}" here') from error
         names: dict[str, int] = {}
         targets: dict[Target, int] = {}
         for at, device in enumerate(self.devices):
@@ -77,6 +94,11 @@ class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f'devices[{at}].name: "{device.name}" is devices[{first}], too')
             if (first := targets.setdefault(device.target, at)) != at:
                 raise ValueError(f'devices[{at}].address: "{device.address}" is devices[{first}], too')
+
+    @property
+    def zone(self) -> zoneinfo.ZoneInfo:
+        """The zone that `hours` are in."""
+        return zoneinfo.ZoneInfo(self.timezone)
 
 
 def load(path: Path) -> Inventory:
@@ -125,7 +147,8 @@ def _target(address: str) -> Target:
     if not scheme:
         if slash:
             raise wrong
-        return Target(host if parts["port"] else f"{host}:{PORT}")
+        # Without a port, the sidecar's.
+        return Target(host if parts["port"] else f"{host}:{ports.SIDECAR}")
     if not _PATH.fullmatch(slash + path):
         raise wrong
     return Target(host, scheme, slash + path or "/metrics")

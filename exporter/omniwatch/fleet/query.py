@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import ssl
-import urllib.error
-import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from omniwatch.system import prometheus_api
+
 TIMEOUT_S = 30.0
-MAX_ANSWER = 256 * 2**20
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
 
 
@@ -32,17 +30,6 @@ class Sample(NamedTuple):
 class _Series(msgspec.Struct):
     metric: dict[str, str]
     value: tuple[float, str]
-
-
-class _Data(msgspec.Struct, rename="camel"):
-    result_type: str
-    result: msgspec.Raw
-
-
-class _Answer(msgspec.Struct):
-    status: str
-    data: _Data | None = None
-    error: str = ""
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -82,34 +69,27 @@ class Centre:
     def instant(self, expression: str) -> list[Sample]:
         """Return what an expression is now. Raises QueryError."""
         # VictoriaMetrics would leave out what arrived in the last 30 s, were it not told nocache; others ignore it.
-        form = urllib.parse.urlencode({"query": expression, "nocache": "1"}).encode()
-        body = self._post("/api/v1/query", form)
+        fields = {"query": expression, "nocache": "1"}
         try:
-            answer = msgspec.json.decode(body, type=_Answer)
-            if answer.status != "success" or answer.data is None:
-                raise QueryError(f"{self._url}: {' '.join(answer.error.split()) or 'no answer'}")
-            if answer.data.result_type != "vector":
-                raise QueryError(f"{self._url}: a {answer.data.result_type} where a vector was expected")
-            series = msgspec.json.decode(answer.data.result, type=list[_Series])
+            data = prometheus_api.ask(
+                self._url,
+                "query",
+                fields,
+                timeout_s=self._timeout_s,
+                headers=self._headers,
+                opener=self._opener,
+            )
+        except prometheus_api.ApiError as error:
+            code = f"{error.code} " if error.code else ""
+            hint = {401: " (is the token right?)", 404: " (is this the address of the API?)"}
+            raise QueryError(f"{self._url}: {code}{error}{hint.get(error.code or 0, '')}") from error
+        if data.result_type != "vector":
+            raise QueryError(f"{self._url}: a {data.result_type} where a vector was expected")
+        try:
+            series = msgspec.json.decode(data.result, type=list[_Series])
             return [Sample(one.metric, float(one.value[1])) for one in series]
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            if isinstance(error, QueryError):
-                raise
             raise QueryError(f"{self._url}: this does not answer as Prometheus does") from error
-
-    def _post(self, path: str, form: bytes) -> bytes:
-        request = urllib.request.Request(self._url + path, form, self._headers)
-        try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
-                body: bytes = answer.read(MAX_ANSWER)
-            return body
-        except urllib.error.HTTPError as error:
-            words = _words(error) or error.reason
-            hint = {401: " (is the token right?)", 404: " (is this the address of the API?)"}
-            raise QueryError(f"{self._url}: {error.code} {words}{hint.get(error.code, '')}") from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            why = getattr(error, "reason", error)
-            raise QueryError(f"{self._url}: {getattr(why, 'strerror', None) or why}") from error
 
 
 def _token(path: Path) -> str:
@@ -121,16 +101,3 @@ def _token(path: Path) -> str:
     if not _TOKEN.fullmatch(found):
         raise QueryError(f"{path}: expected a token alone, on one line, of ASCII signs without space")
     return found.decode("ascii")
-
-
-def _words(answer: urllib.error.HTTPError) -> str:
-    """Return what an error's body says, on one line; "" where it does not arrive whole."""
-    try:
-        body = answer.read(2**16)
-    except (OSError, http.client.HTTPException, ValueError):
-        return ""
-    try:
-        text = msgspec.json.decode(body, type=_Answer).error
-    except (msgspec.DecodeError, RecursionError):
-        text = body.decode("utf-8", "replace")
-    return " ".join(text.split())[:300]

@@ -10,7 +10,7 @@ import msgspec
 
 from omniwatch.fleet.inventory import Device
 from omniwatch.fleet.query import Sample
-from omniwatch.fleet_settings import slack_s
+from omniwatch.settings.fleet import slack_s
 
 Ask = Callable[[str], list[Sample]]
 """An instant query."""

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from omniwatch.log import Seldom
 from omniwatch.settings import Settings
+from omniwatch.system.log import LogThrottle
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Host:
     def __init__(self, readers: dict[str, Reader], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._readers = readers
         self._monotonic = monotonic
-        self._seldom = Seldom(monotonic)
+        self._seldom = LogThrottle(monotonic)
 
     def collect(self) -> Iterator[Metric]:
         """Return the families of every reader, and how each of them fared."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from omniwatch.settings import Server, Settings
-from omniwatch.sysfs import names, pairs, read_int, read_text, to_int
+from omniwatch.system.sysfs import names, pairs, read_int, read_text, to_int
 
 _SHARES_OF_WEIGHT_100 = 1024
 _CONTAINER_GROUPS = (

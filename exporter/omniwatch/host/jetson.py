@@ -12,7 +12,7 @@ from pathlib import Path
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from omniwatch.settings import Settings
-from omniwatch.sysfs import names, read_int, read_text, to_int
+from omniwatch.system.sysfs import names, read_int, read_text, to_int
 
 _GPU_NODE_NAMES = {"gv11b", "gp10b", "ga10b", "gb10b", "gpu"}
 _GPU_WITHOUT_DEVFREQ = (

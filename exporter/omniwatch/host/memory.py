@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from omniwatch.settings import Settings
-from omniwatch.sysfs import read_text, to_int
+from omniwatch.system.sysfs import read_text, to_int
 
 _FAMILIES = {
     "MemTotal:": ("omni_device_memory_bytes", "Memory of the device, CPUs' and GPU's together."),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from omniwatch.dbus import Bus, BusError, Value
 from omniwatch.settings import Settings
+from omniwatch.system.dbus import Bus, BusError, Value
 
 _MANAGER = "org.freedesktop.systemd1"
 _UNIT, _SERVICE = f"{_MANAGER}.Unit", f"{_MANAGER}.Service"

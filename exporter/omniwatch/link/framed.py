@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from omniwatch import frames
-from omniwatch.client.http import Answer
 from omniwatch.frames import Frame, Kind
 from omniwatch.link.path import Gilbert
 from omniwatch.link.scenario import FrameTrouble
+
+if TYPE_CHECKING:
+    from omniwatch.client.http import Response
 
 REPLACED = (b"content-length:", b"transfer-encoding:", b"connection:", b"keep-alive:")
 """Headers that say how the answer ends; its length changes, and the connection ends with it."""
@@ -35,7 +37,7 @@ class Framed:
         self._channel = channel
         self._rng = rng
         self._head = b""
-        self._answer: Answer | None = None
+        self._answer: Response | None = None
         self._decoder = frames.Decoder()
         self._passing = self._over = False
         self._passed = 0
@@ -54,7 +56,10 @@ class Framed:
             if end < 0:
                 return b""
             head, data = self._head[:end], self._head[end:]
-            answer = Answer()
+            # Here, since a network that leaves frames alone needs no library of the client.
+            from omniwatch.client.http import Response
+
+            answer = Response()
             answer.feed(self._head[: end + 4])
             if answer.headers.get("content-type") != frames.MEDIA_TYPE:
                 self._passing = True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from omniwatch.client.line import Reader, Writer
-from omniwatch.tap.wire import App, Message
+from omniwatch.tap.asgi import App, Message
+
+if TYPE_CHECKING:
+    from omniwatch.client.endpoint import Reader, Writer
 
 MAX_HEAD = 65_536
 

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from omniwatch import events
-from omniwatch.client import Client, Ears, Resumption
+from omniwatch.client import Client, Resumption, TurnCallbacks
 from omniwatch.frames import add
 from omniwatch.link import host, memory, virtual
+from omniwatch.link.fake_server import FakeServer
 from omniwatch.link.path import Link
 from omniwatch.link.relay import Relay
 from omniwatch.link.scenario import Scenario
-from omniwatch.link.speaker import Speaker
 from omniwatch.resume import Resume
 
 PICTURE_S = 1 / 30
@@ -60,7 +60,7 @@ class Run(msgspec.Struct):
     """The server's own estimates, from its events."""
 
 
-class _Listener(Ears):
+class _Listener(TurnCallbacks):
     """Hears one turn, and measures its returns."""
 
     def __init__(self, run: Run, made_at: Callable[[int], float], one_way_s: float) -> None:
@@ -107,7 +107,12 @@ class _Listener(Ears):
 
 
 async def _measure(
-    name: str, scenario: Scenario, seed: int, minutes: float, speaker: Speaker, step: Callable[[float], None]
+    name: str,
+    scenario: Scenario,
+    seed: int,
+    minutes: float,
+    speaker: FakeServer,
+    step: Callable[[float], None],
 ) -> Run:
     loop = asyncio.get_running_loop()
     run = Run(name, seed, minutes)
@@ -136,12 +141,12 @@ async def _measure(
     one_way_s = scenario.rtt_ms / 2000
     while loop.time() < minutes * 60:
         turn = run.turns
-        ears = _Listener(run, functools.partial(_made_at, speaker, turn), one_way_s)
-        client = Client("http://server", ears, connect=connect, jitter=luck.random)
-        film = virtual.spawn(_film(client, ears))
+        listener = _Listener(run, functools.partial(_made_at, speaker, turn), one_way_s)
+        client = Client("http://server", listener, connect=connect, jitter=luck.random)
+        film = virtual.spawn(_film(client, listener))
         summary = await client.speak({"seed": turn})
         film.cancel()
-        _count(run, summary, ears, speaker.speech(turn))
+        _count(run, summary, listener, speaker.speech(turn))
         speaker.made_at.pop(turn, None)
         step(min(1.0, loop.time() / (minutes * 60)))
         await asyncio.sleep(luck.uniform(0.5, 2.0))
@@ -149,28 +154,28 @@ async def _measure(
     return run
 
 
-def _made_at(speaker: Speaker, turn: int, frame_id: int) -> float:
+def _made_at(speaker: FakeServer, turn: int, frame_id: int) -> float:
     return speaker.made_at[turn][frame_id]
 
 
-async def _film(client: Client, ears: _Listener) -> None:
+async def _film(client: Client, listener: _Listener) -> None:
     """Show a picture thirty times a second, on a camera's clock that is right."""
     loop = asyncio.get_running_loop()
     while True:
-        ears.shown(client.picture(loop.time() * 1000))
+        listener.shown(client.picture(loop.time() * 1000))
         await asyncio.sleep(PICTURE_S)
 
 
-def _count(run: Run, summary: Any, ears: _Listener, truth: bytes) -> None:
+def _count(run: Run, summary: Any, listener: _Listener, truth: bytes) -> None:
     run.turns += 1
     run.frames += summary.spoken
     run.duplicates += summary.duplicates
     run.lost += summary.lost
     run.rtx += summary.rtx
-    size = len(ears.heard[0][1] or b"") if ears.heard else 0
+    size = len(listener.heard[0][1] or b"") if listener.heard else 0
     right = all(
         payload is None or payload == truth[place * size : (place + 1) * size]
-        for place, (_, payload) in enumerate(ears.heard)
+        for place, (_, payload) in enumerate(listener.heard)
     )
     if summary.reason != "done" or not right:
         reason = summary.reason if right else "other samples"
@@ -190,5 +195,5 @@ def measure(
     step: Callable[[float], None] = lambda share: None,
 ) -> Run:
     """Hear turns of `speech_s` made `speed` times as fast as heard, for so many minutes; `step` is told how far it is."""
-    speaker = Speaker(speech_s=speech_s, speed=speed)
+    speaker = FakeServer(speech_s=speech_s, speed=speed)
     return virtual.run(_measure(name, scenario, seed, minutes, speaker, step))

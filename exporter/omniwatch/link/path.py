@@ -56,7 +56,7 @@ class Gilbert:
         return self._rng.random() < self._loss.share
 
 
-class Happening(NamedTuple):
+class Blackout(NamedTuple):
     """At `at` seconds, for `for_s`, nothing passes; `cut` is "silent" or "reset" where connections do not survive it."""
 
     at: float
@@ -65,14 +65,14 @@ class Happening(NamedTuple):
     why: str
 
 
-class Weather:
+class OutageSchedule:
     """Outages, handovers and cuts in the order they come, the same for all connections."""
 
     def __init__(self, scenario: Scenario, rng: random.Random) -> None:
-        self._known: list[Happening] = []
+        self._known: list[Blackout] = []
         self._coming = merge(*_sources(scenario, rng))
 
-    def happening(self, number: int) -> Happening | None:
+    def happening(self, number: int) -> Blackout | None:
         """Return what happens as the `number`th from 0, None when so much never happens."""
         while len(self._known) <= number:
             coming = next(self._coming, None)
@@ -90,12 +90,12 @@ class Weather:
         return any(now < happening.at + happening.for_s for happening in self._known[first:last])
 
 
-def _sources(scenario: Scenario, rng: random.Random) -> Iterator[Iterator[Happening]]:
+def _sources(scenario: Scenario, rng: random.Random) -> Iterator[Iterator[Blackout]]:
     # Each has luck of its own, so that one does not change what another does.
     if scenario.outage:
         outage = scenario.outage
         begin = rng.uniform(0.2, 1.0) * outage.every_s
-        yield (Happening(begin + i * outage.every_s, outage.for_s, "", "outage") for i in _count())
+        yield (Blackout(begin + i * outage.every_s, outage.for_s, "", "outage") for i in _count())
     if scenario.handover:
         yield _handovers(scenario.handover, random.Random(rng.random()))
     if scenario.cuts:
@@ -109,7 +109,7 @@ def _count() -> Iterator[int]:
         number += 1
 
 
-def _handovers(handover: Handover, rng: random.Random) -> Iterator[Happening]:
+def _handovers(handover: Handover, rng: random.Random) -> Iterator[Blackout]:
     mean_s, now = 60 / handover.per_minute, 0.0
     sigma = (
         math.log(handover.p95_ms / handover.median_ms) / Z95 if handover.p95_ms > handover.median_ms else 0.0
@@ -123,14 +123,14 @@ def _handovers(handover: Handover, rng: random.Random) -> Iterator[Happening]:
             else handover.median_ms / 1000 * math.exp(rng.gauss(0, sigma))
         )
         cut = "silent" if rng.random() < handover.cut else ""
-        yield Happening(now, min(for_s, LONGEST_S), cut, "handover failed" if fails else "handover")
+        yield Blackout(now, min(for_s, LONGEST_S), cut, "handover failed" if fails else "handover")
 
 
-def _cuts(every_s: float, silent: float, rng: random.Random) -> Iterator[Happening]:
+def _cuts(every_s: float, silent: float, rng: random.Random) -> Iterator[Blackout]:
     now = 0.0
     while True:
         now += rng.expovariate(1 / every_s)
-        yield Happening(now, 0.0, "silent" if rng.random() < silent else "reset", "cut")
+        yield Blackout(now, 0.0, "silent" if rng.random() < silent else "reset", "cut")
 
 
 class Flow:
@@ -166,7 +166,7 @@ class Link:
     def __init__(self, scenario: Scenario, seed: int) -> None:
         rng = random.Random(seed)
         self.scenario = scenario
-        self.weather = Weather(scenario, random.Random(rng.random()))
+        self.weather = OutageSchedule(scenario, random.Random(rng.random()))
         self.luck = random.Random(rng.random())
         """For frame mode."""
         self._jitter = random.Random(rng.random())

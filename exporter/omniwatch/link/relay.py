@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from omniwatch.link.framed import Framed
-from omniwatch.link.path import Flow, Gilbert, Happening, Link
+from omniwatch.link.path import Blackout, Flow, Gilbert, Link
 
 WINDOW_BYTES = 1 << 18
 """What may be under way in one direction of a connection: about what a receiver's window lets through."""
@@ -60,7 +60,7 @@ class Relay:
         self,
         link: Link,
         dial: Callable[[], Awaitable[End]],
-        tell: Callable[[Happening, int], None] = lambda happening, dead: None,
+        tell: Callable[[Blackout, int], None] = lambda happening, dead: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
-from omniwatch.link.path import Happening, Link
+from omniwatch.link.path import Blackout, Link
 from omniwatch.link.relay import Relay, Socket
 
 
@@ -35,7 +35,7 @@ async def serve(
     server: Address,
     link: Link,
     ready: Callable[[Address], None],
-    tell: Callable[[float, Happening, int], None],
+    tell: Callable[[float, Blackout, int], None],
 ) -> Relay:
     """Relay connections until SIGINT or SIGTERM; return the relay, for what it has counted.
 

@@ -40,6 +40,12 @@ WORDS = {
         "seconds": "秒",
     },
 }
+WORST_FIRST = (
+    "ModelServerFailed", "ModelServerDown", "ModelServerCrashLooping", "AnswersFailing", "ModelServerMute", "StreamSilent",
+    "CodecDrift", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "SidecarDown", "SpoolFull", "SidecarBlind",
+    "MemoryNearlyGone", "CPUThrottlingSevere", "DriftImminent", "SiteSilent", "DeviceSilent",
+)  # fmt: skip
+"""The pages, in the order in which a message lists them: what explains the others first, then what listeners suffer most."""
 MAX_ALERTS = 10
 """So many alerts of a group are told one by one."""
 
@@ -64,13 +70,17 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Message(NamedTuple):
-    """A message in Markdown. A later one of the same `group` takes the place of one that has not left yet."""
+    """A message in Markdown. A later one of the same `group` takes the place of one that has not left yet.
+
+    `first` is whether nobody was told of the group before: people are called by its first message only.
+    """
 
     group: str
     severity: str
     firing: bool
     title: str
     text: str
+    first: bool = True
 
 
 def decode(body: bytes) -> Group:
@@ -78,20 +88,38 @@ def decode(body: bytes) -> Group:
     return msgspec.json.decode(body, type=Group)
 
 
-def compose(group: Group, severity: str, language: str, zone: tzinfo | None) -> Message:
-    """Write the message of a group, times in `zone` (None: the device's own)."""
+def compose(
+    group: Group, severity: str, language: str, zone: tzinfo | None, *, first: bool = True
+) -> Message:
+    """Write the message of a group, times in `zone` (None: the device's own). The worst alert comes first and names it."""
     words = WORDS[language]
-    firing = group.status == "firing"
-    name = group.group_labels.get("alertname", "alerts")
-    device = group.group_labels.get("device")
+    alerts = sorted(group.alerts, key=_badness)
+    worst = alerts[0] if alerts else None
+    annotations = worst.annotations if worst else {}
+    name = worst.labels.get("alertname", "alerts") if worst else "alerts"
+    device, site = (_common(alerts, label) for label in ("device", "site"))
     title = f"[{words[group.status]}] {name}" + (f" {words['on']} {device}" if device else "")
-    lines = [line for alert in group.alerts[:MAX_ALERTS] for line in _told(alert, words, zone)]
-    if len(group.alerts) > MAX_ALERTS:
-        lines.append(words["more"].format(len(group.alerts) - MAX_ALERTS))
-    annotations = group.alerts[0].annotations if group.alerts else {}
+    title += f" ({site})" if site else ""
+    lines = [line for alert in alerts[:MAX_ALERTS] for line in _told(alert, words, zone)]
+    if len(alerts) > MAX_ALERTS:
+        lines.append(words["more"].format(len(alerts) - MAX_ALERTS))
     summary = annotations.get(words["summary"], "")
-    lines = [*([f"**{summary}**"] if summary else []), *lines, *_link("runbook", annotations, words)]
-    return Message(group.group_key, severity, firing, title, "\n\n".join(lines))
+    links = [*_link("dashboard", annotations, words), *_link("runbook", annotations, words)]
+    lines = [*([f"**{summary}**"] if summary else []), *lines, *([" | ".join(links)] if links else [])]
+    return Message(group.group_key, severity, group.status == "firing", title, "\n\n".join(lines), first)
+
+
+def _badness(alert: Alert) -> tuple[bool, int, datetime]:
+    """Return what to sort by: what fires first, then as WORST_FIRST has it, then what began first."""
+    name = alert.labels.get("alertname", "")
+    rank = WORST_FIRST.index(name) if name in WORST_FIRST else len(WORST_FIRST)
+    return alert.status != "firing", rank, alert.starts_at
+
+
+def _common(alerts: Sequence[Alert], label: str) -> str:
+    """Return the value that all alerts have of a label; "" where they differ."""
+    values = {alert.labels.get(label, "") for alert in alerts}
+    return values.pop() if len(values) == 1 else ""
 
 
 def merge(messages: Sequence[Message], language: str) -> Message:
@@ -104,6 +132,7 @@ def merge(messages: Sequence[Message], language: str) -> Message:
         bool(firing),
         WORDS[language]["merged"].format(len(messages)),
         "\n\n---\n\n".join(parts),
+        any(message.first for message in firing if message.severity == "page"),
     )
 
 
@@ -112,10 +141,8 @@ def _told(alert: Alert, words: dict[str, str], zone: tzinfo | None) -> list[str]
     if alert.status == "resolved":
         begun += f", {words['lasted']} {duration((alert.ends_at - alert.starts_at).total_seconds(), words)}"
     said = alert.annotations.get("description") or alert.annotations.get("summary", "")
-    return [
-        f"{words[alert.status]}: {said}",
-        " | ".join([begun, *_link("dashboard", alert.annotations, words)]),
-    ]
+    name = alert.labels.get("alertname", "")
+    return [f"{words[alert.status]}: {f'{name}: ' if name else ''}{said}", begun]
 
 
 def _link(kind: str, annotations: dict[str, str], words: dict[str, str]) -> list[str]:

@@ -46,8 +46,10 @@ class Outbox:
         return list(self._waiting.values())
 
     def put(self, message: Message, since: float) -> None:
-        """Take a message; an older one of its group has nothing to say any more."""
-        self._waiting.pop(message.group, None)
+        """Take a message; an older one of its group has nothing to say any more, but that it was to call people."""
+        older = self._waiting.pop(message.group, None)
+        if older is not None and older.message.first:
+            message = message._replace(first=True)
         self._waiting[message.group] = Waiting(since, message)
 
     def expire(self, now: float) -> list[Message]:

@@ -17,7 +17,7 @@ import urllib.parse
 from typing import Any, NamedTuple
 
 from omniwatch.notify.messages import Message
-from omniwatch.receivers import Robot
+from omniwatch.settings.receivers import Robot
 
 MAX_BYTES = {"dingtalk": 18_000, "feishu": 18_000, "wecom": 4000}
 """Of text: DingTalk and Feishu take 20 kB of body, WeCom 4096 bytes of text."""
@@ -74,6 +74,8 @@ def verdict(kind: str, status: int, body: bytes) -> tuple[Verdict, str]:
     """Say what an answer means, and why when the message was not taken. All three answer 200 to errors, too."""
     if status == 429 or status >= 500:
         return Verdict.LATER, f"HTTP {status}"
+    if 300 <= status < 400:
+        return Verdict.REFUSED, f"HTTP {status}: sent elsewhere; the robot's address is not right"
     if status != 200:
         return Verdict.REFUSED, f"HTTP {status}"
     try:
@@ -118,7 +120,8 @@ def _wecom(robot: Robot, message: Message) -> dict[str, Any]:
 
 
 def _called(robot: Robot, message: Message) -> list[str]:
-    return robot.mention if message.firing and message.severity == "page" else []
+    called = message.firing and message.first and message.severity == "page"
+    return robot.mention if called else []
 
 
 def _ats(robot: Robot, message: Message) -> str:

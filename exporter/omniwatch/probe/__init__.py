@@ -6,7 +6,10 @@ All times are the client's own clock (`time.monotonic`, seconds). A turn is aske
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from omniwatch.probe.transcript import Words
 
 OUTCOMES = ("ok", "silent", "error", "malformed", "cut", "timeout", "unreachable")
 """How a turn can go: spoken to its end; answered without speech; the server said that it failed; answered with what
@@ -44,6 +47,8 @@ class Turn:
     outcome: str
     heard: Heard = Heard()
     detail: str | None = None
+    words: Words | None = None
+    """Text against speech, where a speech recognition was asked."""
 
 
 class Client(Protocol):
@@ -63,13 +68,14 @@ class Limits:
     rtt_ms: float | None = None
     underrun_ms: float | None = None
     drift_ms: float | None = None
+    wer_percent: float | None = None
 
     def exceeded(self, turn: Turn) -> list[str]:
         """Say, a line each, what of a turn is not good."""
         if turn.outcome != "ok":
             return [f"turn {turn.number}: {turn.outcome}" + (f": {turn.detail}" if turn.detail else "")]
         heard = turn.heard
-        return [
+        return self._words(turn) + [
             f"turn {turn.number}: {what} {value:.1f} ms, past {limit:g} ms"
             for what, value, limit in (
                 ("first audio after", heard.rtt_ms, self.rtt_ms),
@@ -78,3 +84,14 @@ class Limits:
             )
             if value is not None and limit is not None and abs(value) > limit
         ]
+
+    def _words(self, turn: Turn) -> list[str]:
+        if self.wer_percent is None:
+            return []
+        rate = turn.words.rate if turn.words is not None else None
+        if rate is None:
+            why = turn.words.error if turn.words is not None else None
+            return [f"turn {turn.number}: not transcribed" + (f": {why}" if why else "")]
+        if rate * 100 <= self.wer_percent:
+            return []
+        return [f"turn {turn.number}: word error rate {rate:.1%}, past {self.wer_percent:g} %"]

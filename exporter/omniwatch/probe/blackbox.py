@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from omniwatch.log import Seldom
 from omniwatch.probe import OUTCOMES, Client, Limits
 from omniwatch.probe.report import Reporter
 from omniwatch.probe.rounds import converse
-from omniwatch.totals import RTT_EDGES
+from omniwatch.settings.histograms import RTT_EDGES
+from omniwatch.system.log import LogThrottle
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Blackbox:
         self._limits = limits
         self._registry = registry
         self._reporter = reporter
-        self._seldom = Seldom(time.monotonic)
+        self._seldom = LogThrottle(time.monotonic)
         self._success: Gauge | None = None
         self._drift: Gauge | None = None
         self._turns_total = Counter(

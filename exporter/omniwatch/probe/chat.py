@@ -116,7 +116,7 @@ class ChatClient:
                 deadline = t + timeout_s
                 if data.strip() == DONE:
                     return
-                hearing.audio(t, _speech_ms(data))
+                _take(hearing, t, data)
 
 
 def _check(response: http.client.HTTPResponse) -> None:
@@ -128,8 +128,8 @@ def _check(response: http.client.HTTPResponse) -> None:
         raise TurnFailedError("malformed", f"expected text/event-stream, got {kind}")
 
 
-def _speech_ms(data: bytes) -> float:
-    """Return the milliseconds of speech in one event; 0 if it has none."""
+def _take(hearing: Hearing, t: float, data: bytes) -> None:
+    """Take one event: text, speech or neither."""
     try:
         chunk = _chunk.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -137,9 +137,13 @@ def _speech_ms(data: bytes) -> float:
         raise TurnFailedError("malformed", f"{error}: {shown}") from error
     if chunk.error is not None:
         raise TurnFailedError("error", json.dumps(chunk.error))
-    if chunk.modality != "audio" or not chunk.choices:
-        return 0.0
+    if not chunk.choices:
+        return
     choice = chunk.choices[0]
-    stated = choice.audio_metadata or Waveform()
     content = choice.delta.content if choice.delta else None
-    return duration_ms(content, stated.format, stated.sample_rate_hz) if content else 0.0
+    if chunk.modality != "audio":
+        hearing.said(content)
+    elif content:
+        stated = choice.audio_metadata or Waveform()
+        dur_ms = duration_ms(content, stated.format, stated.sample_rate_hz)
+        hearing.audio(t, dur_ms, content, stated.format, stated.sample_rate_hz)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from omniwatch.drift import Picture, Player
+from omniwatch.core.drift import Picture, Player
 from omniwatch.probe import Heard
 
 
-class Listener:
+class HeardTurn:
     """One turn. `asked_t` is when its text was sent; `picture` what the client's camera has shown until now."""
 
     def __init__(self, asked_t: float, buffer_ms: float, picture: Picture | None = None) -> None:

@@ -36,16 +36,18 @@ def converse(client: Client, turns: int) -> Iterator[Turn]:
         client.close()
 
 
-def heading() -> str:
-    """Return the table's first line."""
-    return _line(HEADINGS)
+def heading(*, words: bool = False) -> str:
+    """Return the table's first line; with `words` there is a column for the word error rate."""
+    return _line(HEADINGS) + ("   words wrong" if words else "")
 
 
 def row(turn: Turn) -> str:
     """Return a turn's line in the table."""
     heard = turn.heard
     if heard.rtt_ms is None:
-        return _line((str(turn.number), turn.outcome, *"-----"))
+        return _line((str(turn.number), turn.outcome, *"-----")) + (
+            "" if turn.words is None else f"{'-':>14}"
+        )
     drift = "-" if heard.drift_ms is None else f"{heard.drift_ms:.1f}"
     numbers = (
         f"{heard.rtt_ms:.1f}",
@@ -54,7 +56,14 @@ def row(turn: Turn) -> str:
         f"{heard.underrun_ms:.1f}",
         drift,
     )
-    return _line((str(turn.number), turn.outcome, *numbers))
+    return _line((str(turn.number), turn.outcome, *numbers)) + _wrong(turn)
+
+
+def _wrong(turn: Turn) -> str:
+    if turn.words is None:
+        return ""
+    rate = turn.words.rate
+    return f"{'-' if rate is None else f'{rate:.1%}':>14}"
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -72,6 +81,11 @@ def as_json(target: Target, turns: Sequence[Turn], limits: Limits) -> str:
                 "outcome": turn.outcome,
                 "detail": turn.detail,
                 **{name: _rounded(value) for name, value in asdict(turn.heard).items()},
+                **(
+                    {}
+                    if turn.words is None
+                    else {"words": {**asdict(turn.words), "rate": _rounded(turn.words.rate)}}
+                ),
             }
             for turn in turns
         ],

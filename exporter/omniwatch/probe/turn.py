@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from omniwatch.drift import Picture
+from omniwatch.core.drift import Picture
 from omniwatch.probe import Heard, Turn, TurnFailedError
-from omniwatch.probe.listening import Listener
+from omniwatch.probe.listening import HeardTurn
 from omniwatch.probe.report import Reporter
+from omniwatch.probe.transcript import Recording, Transcriber
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 """The longest message taken from a server: 15 minutes of speech in one piece."""
@@ -32,6 +33,7 @@ class Asking:
     model: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     reporter: Reporter | None = None
+    transcriber: Transcriber | None = None
     name: str = field(default_factory=lambda: f"probe-{secrets.token_hex(4)}")
     clock: Callable[[], float] = time.monotonic
 
@@ -41,19 +43,30 @@ class Hearing:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        self._listener: Listener | None = None
+        self._listener: HeardTurn | None = None
         self._stream: str | None = None
+        self.recording = None if asking.transcriber is None else Recording()
+        """Text and speech, kept only where they are to be compared."""
 
     def ask(self, t: float, picture: Picture | None = None) -> None:
         """The text is being sent."""
-        self._listener = Listener(t, self._asking.buffer_ms, picture)
+        self._listener = HeardTurn(t, self._asking.buffer_ms, picture)
 
     def answered_as(self, stream: str | None) -> None:
         """Take the id under which the server lets this client report, if it gave one."""
         self._stream = stream
 
-    def audio(self, t: float, dur_ms: float) -> None:
-        """Speech was received."""
+    def audio(
+        self,
+        t: float,
+        dur_ms: float,
+        sound: str | None = None,
+        encoding: str | None = None,
+        rate_hz: float | None = None,
+    ) -> None:
+        """Speech was received: its length, and the base64 text with its format for a transcript."""
+        if self.recording is not None and sound:
+            self.recording.sound(sound, encoding, rate_hz)
         if self._listener is None:
             return
         first = self._listener.rtt_ms is None
@@ -61,6 +74,11 @@ class Hearing:
         rtt_ms = self._listener.rtt_ms
         if first and rtt_ms is not None and self._asking.reporter is not None:
             self._asking.reporter.start(self._stream, rtt_ms)
+
+    def said(self, piece: str | None) -> None:
+        """Text was received."""
+        if self.recording is not None:
+            self.recording.text(piece)
 
     def frame(self, t: float, pts_ms: float) -> None:
         """The client showed a frame of its picture."""
@@ -91,7 +109,10 @@ def take_turn(number: int, asking: Asking, converse: Callable[[Hearing], None]) 
     heard = hearing.heard()
     if outcome == "ok" and heard.rtt_ms is None:
         outcome = "silent"
-    return Turn(number, outcome, heard, detail)
+    words = None
+    if outcome == "ok" and asking.transcriber is not None and hearing.recording is not None:
+        words = asking.transcriber.words(hearing.recording)
+    return Turn(number, outcome, heard, detail, words)
 
 
 def explain(error: Exception) -> str:

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as connect_websocket
 
-from omniwatch.drift import Picture
+from omniwatch.core.drift import Picture
 from omniwatch.probe import Turn, TurnFailedError
 from omniwatch.probe.report import STREAM_HEADER
 from omniwatch.probe.target import Target
@@ -49,6 +49,7 @@ class Said(msgspec.Struct):
 
     type: str
     data: str | None = None
+    delta: Any = None
     format: str | None = None
     message: str | None = None
 
@@ -144,10 +145,12 @@ class VideoClient:
             t = clock()
             deadline = t + timeout_s
             if said.type in ("response.output_audio.delta", "response.audio.delta"):
-                hearing.audio(t, duration_ms(said.data or "", said.format))
+                hearing.audio(t, duration_ms(said.data or "", said.format), said.data, said.format)
                 spoke = True
             elif said.type in ("response.output_audio.done", "response.audio.done"):
                 return
+            elif said.type == "response.text.delta" and isinstance(said.delta, str):
+                hearing.said(said.delta)
             elif said.type == "response.text.done":
                 text_done = True
             elif said.type == "session.done":

@@ -1,5 +1,9 @@
 """Resumption: a streamed chat that goes on where it stopped when its client comes back."""
 
-from omniwatch.resume.app import Resume
+from omniwatch.system import needed
+
+needed.check("omniwatch.resume", "msgspec", "yaml")
+
+from omniwatch.resume.app import Resume  # noqa: E402 - the check comes first
 
 __all__ = ["Resume"]

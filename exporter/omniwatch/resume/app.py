@@ -10,22 +10,24 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from omniwatch.log import Seldom
 from omniwatch.resume import protocol
-from omniwatch.resume.asking import Asking, Emit, answer
-from omniwatch.resume.coders import Binary, Sse
-from omniwatch.resume.making import Making
+from omniwatch.resume.encoders import BinaryEncoder, SseEncoder
+from omniwatch.resume.endpoints import Emit, Endpoints, answer
 from omniwatch.resume.protocol import Form, Head, RefusedError
-from omniwatch.resume.sending import Sending
-from omniwatch.resume.store import Store, Stream
+from omniwatch.resume.response_reader import ResponseReader
+from omniwatch.resume.sender import Sender
+from omniwatch.resume.store import ResumableTurn, Store
 from omniwatch.resume.turn import Turn
 from omniwatch.resume.upstream import Upstream
 from omniwatch.settings import Settings, SettingsError, load
+from omniwatch.system.log import LogThrottle
 from omniwatch.tap import FLUSH_S
-from omniwatch.tap.wire import App, Message, Receive, Scope, Send
+from omniwatch.tap.asgi import App, Message, Receive, Scope, Send
 from omniwatch.tap.writer import EventWriter
 
 log = logging.getLogger(__name__)
+YOUNG_S = 600.0
+"""After a start, clients may come back with ids of the process before."""
 
 
 class Resume:
@@ -49,15 +51,17 @@ class Resume:
         environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.time,
         first_id: Callable[[], int] = lambda: 0,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._settings = settings or _configured(environ)
         self._writer = EventWriter.of(environ)
         self._emit = emit or self._writer.put
         self._clock = clock
+        self._monotonic, self._began = monotonic, monotonic()
         self._first_id = first_id
-        self._asking_of: Asking | None = None
-        self._seldom = Seldom(time.monotonic)
+        self._asking_of: Endpoints | None = None
+        self._seldom = LogThrottle(time.monotonic)
         self.store = Store(self._settings.resume)
         """The turns that can be resumed."""
         self.refused: Counter[int] = Counter()
@@ -97,12 +101,15 @@ class Resume:
             protocol.REALIGN: asking.realign,
         }
         stream_id = path.removeprefix(protocol.RESUME + "/")
-        if path in posts:
+        named = protocol.header(scope["headers"], protocol.STREAM_HEADER)
+        if path == protocol.RESUME and method in ("GET", "DELETE") and named is not None:
+            stream_id = named
+        if path in posts and stream_id == path:
             allowed = "POST"
             if method == "POST":
                 await posts[path](scope, receive, send)
                 return
-        elif stream_id != path:
+        elif stream_id != path and (path in posts or self._settings.resume.ids_in_urls):
             allowed = "GET, DELETE"
             if method == "GET":
                 await asking.event_source(stream_id, scope, receive, send)
@@ -115,10 +122,13 @@ class Resume:
             return
         raise RefusedError(405, f"method not allowed; {allowed} is", headers=[(b"allow", allowed.encode())])
 
-    def _asking(self) -> Asking:
+    def _asking(self) -> Endpoints:
         if self._asking_of is None:
-            self._asking_of = Asking(self.store, self._settings, self._emit, self._clock)
+            self._asking_of = Endpoints(self.store, self._settings, self._emit, self._clock, self._is_young)
         return self._asking_of
+
+    def _is_young(self) -> bool:
+        return self._monotonic() - self._began < YOUNG_S
 
     async def _chat_or_resume(self, form: Form, scope: Scope, receive: Receive, send: Send) -> None:
         stream_id = protocol.header(scope["headers"], protocol.STREAM_HEADER)
@@ -130,22 +140,25 @@ class Resume:
             await self._chat(form, scope, receive, send)
 
     async def _chat(self, form: Form, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self.store.reserve():
-            if form == "sse":
-                # Such a client can do without; it may not even know that it has asked.
-                await self._app(scope, receive, send)
-                return
-            raise RefusedError(
-                503, "no more streams can be held for resumption", headers=[(b"retry-after", b"1")]
-            )
-        begun: list[tuple[Stream, Making, Sending, Head]] = []
+        begun: list[tuple[ResumableTurn, ResponseReader, Sender, Head]] = []
+        address = protocol.address(scope.get("client"))
+        reserved = False
 
-        def admit(message: Message, body: bytes) -> Making | None:
-            if not _is_event_stream(message):
+        def complete() -> bool:
+            # Not before: a body that never ends must hold no place.
+            nonlocal reserved
+            reserved = self.store.reserve(address)
+            # A client of events can do without.
+            return reserved or form == "sse"
+
+        def admit(message: Message, body: bytes) -> ResponseReader | None:
+            nonlocal reserved
+            if not reserved or not _is_event_stream(message):
                 return None
+            reserved = False
             named = protocol.client_name(scope["headers"], body, scope.get("client"))
             name = upstream.claimed[0] if upstream.claimed else named
-            begun.append(self._begin(form, name, message, send, upstream.cancel))
+            begun.append(self._begin(form, name, scope, message, send, upstream.cancel))
             return begun[0][1]
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -153,12 +166,17 @@ class Resume:
                 stream, making, _, _ = begun[0]
                 making.finish(_how(task, stream))
 
-        upstream = Upstream(self._app, receive, send, admit)
+        upstream = Upstream(self._app, receive, send, complete, admit)
         task = upstream.start(scope)
         task.add_done_callback(ended)
         left = asyncio.ensure_future(upstream.left())
         try:
-            await asyncio.wait({task, upstream.admitted}, return_when=asyncio.FIRST_COMPLETED)
+            waited = {task, upstream.admitted, upstream.refused}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if upstream.refused.done():
+                raise RefusedError(
+                    503, "no more streams can be held for resumption", headers=[(b"retry-after", b"1")]
+                )
             if begun:
                 _, _, sending, head = begun[0]
                 await sending.run(head, left)
@@ -170,19 +188,22 @@ class Resume:
                 stream, _, sending, _ = begun[0]
                 self.store.detach(stream, sending)
             else:
-                self.store.reserved -= 1
+                if reserved:
+                    self.store.give_back(address)
                 task.cancel()
 
     def _begin(
-        self, form: Form, name: str, message: Message, send: Send, cancel: Callable[[], None]
-    ) -> tuple[Stream, Making, Sending, Head]:
+        self, form: Form, name: str, scope: Scope, message: Message, send: Send, cancel: Callable[[], None]
+    ) -> tuple[ResumableTurn, ResponseReader, Sender, Head]:
         frames, limits = self._settings.frames, self._settings.resume
-        coder = Binary(frames.frame_ms) if form == "binary" else Sse(frames.frame_ms)
-        turn = Turn(coder, self._first_id(), frames.cache_win)
-        stream = Stream(name, turn, cancel, limits)
+        encoder = BinaryEncoder(frames.frame_ms) if form == "binary" else SseEncoder(frames.frame_ms)
+        turn = Turn(encoder, self._first_id(), frames.cache_win)
+        address = protocol.address(scope.get("client"))
+        stream = ResumableTurn(self.store.new_id(), name, turn, cancel, limits, address)
+        stream.authorization = protocol.authorization(scope["headers"])
         upstream = list(message.get("headers", []))
         stream.cross_origin = protocol.cross_origin(upstream)
-        sending = Sending(self.store, stream, 0, send, limits)
+        sending = Sender(self.store, stream, 0, send, limits)
         self.store.open(stream, sending)
         windows = {
             "x-omni-frame-ms": f"{frames.frame_ms:g}",
@@ -191,8 +212,10 @@ class Resume:
             "x-omni-grace-s": f"{limits.grace_s:g}",
             "x-omni-heartbeat-s": f"{limits.heartbeat_s:g}",
         }
-        headers = protocol.opening(upstream, coder.media_type, stream.id, turn.first_id, windows)
-        making = Making(self.store, stream, limits.turn_bytes, 2 * frames.cache_win, self._seldom)
+        headers = protocol.opening(
+            upstream, encoder.media_type, stream.id, turn.first_id, windows, in_url=limits.ids_in_urls
+        )
+        making = ResponseReader(self.store, stream, limits.turn_bytes, 2 * frames.cache_win, self._seldom)
         return stream, making, sending, Head(200, headers)
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -209,14 +232,14 @@ class Resume:
 
 
 def _configured(environ: Mapping[str, str]) -> Settings:
-    """Read the settings that the environment names. A file that is not there, or does not hold, keeps no model server from
-    starting: the defaults hold.
+    """Read the settings that the environment names. A missing or invalid file does not keep the model server from
+    starting: the defaults apply.
     """
     config = environ.get("OMNIWATCH_CONFIG")
     try:
         return load(Path(config) if config else None)
     except SettingsError as error:
-        log.error("no settings to be had, the defaults hold", extra={"fields": {"error": str(error)}})
+        log.error("settings not usable, so the defaults apply: %s", error)
         return Settings()
 
 
@@ -228,14 +251,12 @@ def _is_event_stream(message: Message) -> bool:
     return kind.lower().startswith("text/event-stream") and not protocol.header(headers, b"content-encoding")
 
 
-def _how(task: asyncio.Task[None], stream: Stream) -> str:
+def _how(task: asyncio.Task[None], stream: ResumableTurn) -> str:
     """Say how the model server's call ended, in the word that the client is given."""
     if task.cancelled():
         return "cancelled"
     error = task.exception()
     if error:
-        log.error(
-            "the application failed in a turn", exc_info=error, extra={"fields": {"stream": stream.name}}
-        )
+        log.error("the model server failed during a turn of stream %s", stream.name, exc_info=error)
         return "error"
-    return "done" if stream.turn.coder.done else "cut"
+    return "done" if stream.turn.encoder.done else "cut"

@@ -1,12 +1,13 @@
 """What is asked and answered over HTTP. Pure: headers and bodies in, values out, and back.
 
     POST   /v1/resume        {"stream": S, "last_good_id": N, "part"?, "rest"?, "attempt"?, …}               206
-    GET    /v1/resume/S      Last-Event-ID: N or N.part (an EventSource, which takes nothing but 200)        200
-    DELETE /v1/resume/S      the client has hung up and will not be back                                     204
+    GET    /v1/resume        X-Omni-Resume: S, Last-Event-ID: N or N.part                                    200
+    DELETE /v1/resume        X-Omni-Resume: S: the client has hung up and will not be back                   204
     POST   /v1/rtx           {"stream": S, "from_id": N, "count": C}                                         206
     POST   /v1/realign       {"stream": S, "shift_ms": D}                                                    204
 
-An id is as good as a key: who knows it may hear the stream, whatever else guards the model server, and nobody else may.
+An id is as good as a key, and only with the `Authorization` that the chat began with, if there was one: the model
+server's own check does not see these requests. `GET` and `DELETE /v1/resume/S` are the old form (`resume.ids_in_urls`).
 
 The plain form `POST /v1/resume {"last_good_id": N}` names its stream in the header `X-Omni-Resume`. A streamed chat asked
 for again with that header and `Last-Event-ID`, as clients of server-sent events do, is resumed and not begun anew.
@@ -14,6 +15,7 @@ for again with that header and `Last-Event-ID`, as clients of server-sent events
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -22,11 +24,13 @@ import msgspec
 from omniwatch import frames
 from omniwatch.events import Count, Millis, Span
 from omniwatch.frames import add
-from omniwatch.tap import naming, wire
+from omniwatch.tap import partial_json, stream_name
 
 CHAT, RESUME, RTX, REALIGN = "/v1/chat/completions", "/v1/resume", "/v1/rtx", "/v1/realign"
 PATHS = (RESUME, RTX, REALIGN)
 STREAM_HEADER = b"x-omni-resume"
+RESUMABLE = "omniwatch=resume"
+"""The parameter of `Accept: text/event-stream` by which a client says that it can come back."""
 MAX_BODY = 4096
 """The longest body of a request to anything but the chat, bytes."""
 
@@ -101,15 +105,16 @@ def header(headers: Headers, name: bytes) -> str | None:
 
 
 def wanted(headers: Headers) -> Form | None:
-    """Say which form of frames the `Accept` header asks for by name, None when it asks for none."""
+    """Say which form of frames is asked for by name, None when none is: any client of events accepts `text/event-stream`."""
     kinds = set()
     for item in (header(headers, b"accept") or "").lower().split(","):
         kind, *params = (part.replace(" ", "") for part in item.split(";"))
         if not {"q=0", "q=0.0", "q=0.00", "q=0.000"}.intersection(params):
-            kinds.add(kind)
+            kinds.add(f"{kind};{RESUMABLE}" if RESUMABLE in params else kind)
     if frames.MEDIA_TYPE in kinds:
         return "binary"
-    return "sse" if "text/event-stream" in kinds else None
+    comes_back = "text/event-stream" in kinds and header(headers, STREAM_HEADER)
+    return "sse" if f"text/event-stream;{RESUMABLE}" in kinds or comes_back else None
 
 
 R = TypeVar("R", ResumeRequest, RtxRequest, RealignRequest)
@@ -151,14 +156,24 @@ def is_id(stream: StreamId) -> bool:
 
 
 def opening(
-    upstream: Headers, media_type: str, stream: StreamId, first_id: int, windows: dict[str, str]
+    upstream: Headers,
+    media_type: str,
+    stream: StreamId,
+    first_id: int,
+    windows: dict[str, str],
+    *,
+    in_url: bool,
 ) -> Headers:
     """Return the headers of a chat's answer in frames: the model server's own, and what a client needs to come back."""
     ours = {b"content-type", b"content-length", b"cache-control"}.union(
         name.lower() for name, _ in cross_origin(upstream)
     )
     kept = [(name, value) for name, value in upstream if name.lower() not in ours] + cross_origin(upstream)
-    return kept + common(media_type, stream) + _encoded({"x-omni-first-id": str(first_id)} | windows)
+    return (
+        kept
+        + common(media_type, stream, in_url=in_url)
+        + _encoded({"x-omni-first-id": str(first_id)} | windows)
+    )
 
 
 def cross_origin(upstream: Headers) -> Headers:
@@ -173,16 +188,21 @@ def cross_origin(upstream: Headers) -> Headers:
     return kept
 
 
-def common(media_type: str, stream: StreamId) -> Headers:
+def authorization(headers: Headers) -> bytes:
+    """Return the digest of the `Authorization` that was sent; b"" where none was."""
+    value = next((value for key, value in headers if key.lower() == stream_name.AUTHORIZATION), b"")
+    return hashlib.sha256(value).digest() if value else b""
+
+
+def common(media_type: str, stream: StreamId, *, in_url: bool) -> Headers:
     """Return the headers of every answer that streams."""
     fields = {
         "content-type": media_type,
         "cache-control": "no-store",
         "x-accel-buffering": "no",
         STREAM_HEADER.decode(): stream,
-        "content-location": f"{RESUME}/{stream}",
     }
-    return _encoded(fields)
+    return _encoded(fields | ({"content-location": f"{RESUME}/{stream}"} if in_url else {}))
 
 
 def content_range(first_id: int, last_id: int, *, ended: bool) -> Headers:
@@ -220,7 +240,14 @@ class _Named(msgspec.Struct):
 _named = msgspec.json.Decoder(_Named)
 
 
+def address(client: tuple[str, int] | None) -> str:
+    """Return the address of a client's connection."""
+    return client[0] if client else "local"
+
+
 def client_name(headers: Headers, body: bytes, client: tuple[str, int] | None) -> str:
     """Name the client behind a chat: by its header `X-Omni-Stream`, else the request's `user`, else its address."""
-    named = wire.read(_named, body) if len(body) <= naming.MAX_BODY_BYTES else None
-    return naming.stated(headers, named.user if named else None) or (client[0] if client else "local")
+    named = partial_json.read(_named, body) if len(body) <= stream_name.MAX_BODY_BYTES else None
+    return stream_name.stated_name(headers, named.user if named else None) or (
+        client[0] if client else "local"
+    )

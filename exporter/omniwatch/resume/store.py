@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from math import inf
 from typing import Protocol
@@ -12,14 +14,19 @@ from typing import Protocol
 from omniwatch.frames import distance
 from omniwatch.resume.turn import Turn
 from omniwatch.settings import Resume
-from omniwatch.tap.report import Bucket
+from omniwatch.system.token_bucket import TokenBucket
 
 MAX_GONE = 4096
 """How many ids are remembered after their turn was let go, to answer 410 instead of 404."""
 
 
-class Listener(Protocol):
-    """The one connection that a turn is sent to, or is about to be; `index` is the entry it sends next."""
+ID_BYTES, MAC_BYTES = 24, 8
+ABORTED_WITHIN_S = 1.0
+"""Whoever leaves so soon makes room where there is none."""
+
+
+class Connection(Protocol):
+    """The connection that a turn is sent to, or is about to be; `index` is the entry it sends next."""
 
     index: int
 
@@ -27,26 +34,36 @@ class Listener(Protocol):
         """End it: a newer one has come."""
 
 
-class Stream:
-    """One turn, who listens to it, and what makes it.
+class ResumableTurn:
+    """One turn, the connection it is sent to, and the model server's request that produces it.
 
-    `name` is the stream's name in events, `id` the secret under which it is resumed. `cancel` stops the model server.
+    `name` is the stream's name in events, `id_` the secret under which it is resumed, `address` the client's. `cancel` stops the model server.
     """
 
-    def __init__(self, name: str, turn: Turn, cancel: Callable[[], None], limits: Resume) -> None:
+    def __init__(
+        self, id_: str, name: str, turn: Turn, cancel: Callable[[], None], limits: Resume, address: str
+    ) -> None:
         now = asyncio.get_running_loop().time()
-        self.id = secrets.token_urlsafe(32)
+        self.id = id_
         self.name = name
+        self.address = address
+        self.authorization = b""
+        """Digest of the `Authorization` that the chat began with; whoever comes back must send the same."""
+        self.began = now
+        self.aborted = False
+        """Whether its client left within ABORTED_WITHIN_S of its begin."""
+        self.returned: tuple[int, int] | None = None
+        """Where the client stood when it was last sent on."""
         self.turn = turn
         self.cancel = cancel
-        self.listener: Listener | None = None
+        self.listener: Connection | None = None
         self.away_since = now
         self.cross_origin: list[tuple[bytes, bytes]] = []
         """Headers of the model server's answer that all answers of the stream repeat."""
         self.attempt = 0
         """The latest attempt of a client that numbers them."""
-        self.resumes = Bucket(limits.resumes_per_s, limits.resumes_burst, now)
-        self.rtxs = Bucket(limits.rtx_per_s, limits.rtx_burst, now)
+        self.resumes = TokenBucket(limits.resumes_per_s, limits.resumes_burst, now)
+        self.rtxs = TokenBucket(limits.rtx_per_s, limits.rtx_burst, now)
         self.made_at: OrderedDict[int, float] = OrderedDict()
         """When each of the newest frames of speech was made (loop time), by id."""
         self._changed: asyncio.Future[None] | None = None
@@ -90,33 +107,71 @@ class Store:
 
     def __init__(self, limits: Resume) -> None:
         self._limits = limits
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, ResumableTurn] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
+        self._secret = secrets.token_bytes(16)
         self.size = 0
         """Bytes held by all turns."""
-        self.reserved = 0
-        """Streams about to begin."""
+        self._reserved: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def reserve(self) -> bool:
-        """Take a place for a stream that is about to begin; a finished turn that nobody listens to makes room."""
+    @property
+    def reserved(self) -> int:
+        """Streams about to begin."""
+        return self._reserved.total()
+
+    def new_id(self) -> str:
+        """Return an id that nobody can guess, and that is known again as one of this store's."""
+        random = secrets.token_urlsafe(ID_BYTES)
+        return random + self._mac(random)
+
+    def issued(self, stream_id: str) -> bool:
+        """Whether an id was made here, however long ago."""
+        length = ID_BYTES * 4 // 3
+        mac = self._mac(stream_id[:length])
+        return hmac.compare_digest(mac.encode(), stream_id[length:].encode())
+
+    def _mac(self, text: str) -> str:
+        digest = hmac.digest(self._secret, text.encode(), "sha256")[:MAC_BYTES]
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    def reserve(self, address: str) -> bool:
+        """Take a place for a stream of a client that is about to begin.
+
+        Room is made by a finished turn that nobody listens to, then by one whose client left at once; where the client's address has its share, only by one of
+        its own that nobody listens to, finished or not.
+        """
+        while self._held(address) >= self._limits.max_streams_per_address:
+            own = [s for s in self._streams.values() if s.listener is None and s.address == address]
+            if not own:
+                return False
+            self.drop(min(own, key=lambda stream: stream.away_since))
         while len(self._streams) + self.reserved >= self._limits.max_streams:
-            idle = self._idlest()
+            idle = self._idlest() or self._aborted()
             if idle is None:
                 return False
             self.drop(idle)
-        self.reserved += 1
+        self._reserved[address] += 1
         return True
 
-    def open(self, stream: Stream, listener: Listener) -> None:
+    def give_back(self, address: str) -> None:
+        """Give back a place that was taken for a stream that does not begin."""
+        self._reserved[address] -= 1
+        if not self._reserved[address]:
+            del self._reserved[address]
+
+    def _held(self, address: str) -> int:
+        return self._reserved[address] + sum(s.address == address for s in self._streams.values())
+
+    def open(self, stream: ResumableTurn, listener: Connection) -> None:
         """Add a stream on a reserved place; `listener` is about to send it, and nothing is let go before it has."""
-        self.reserved -= 1
+        self.give_back(stream.address)
         self._streams[stream.id] = stream
         stream.listener = listener
 
-    def get(self, stream_id: str) -> Stream | None:
+    def get(self, stream_id: str) -> ResumableTurn | None:
         """Return the stream of an id, None when there is none."""
         return self._streams.get(stream_id)
 
@@ -124,26 +179,28 @@ class Store:
         """Whether there was a stream of that id not long ago."""
         return stream_id in self._gone
 
-    def attach(self, stream: Stream, listener: Listener) -> None:
+    def attach(self, stream: ResumableTurn, listener: Connection) -> None:
         """Send a stream to `listener` from now on; one that had it is ended."""
         if stream.listener and stream.listener is not listener:
             stream.listener.supersede()
         if stream.expiry:
             stream.expiry.cancel()
         stream.listener = listener
+        stream.aborted = False
         stream.progressed()
 
-    def detach(self, stream: Stream, listener: Listener) -> None:
+    def detach(self, stream: ResumableTurn, listener: Connection) -> None:
         """`listener` has left: unless another has taken over, the grace begins."""
         if stream.listener is not listener or stream.id not in self._streams:
             return
         stream.listener = None
         loop = asyncio.get_running_loop()
         stream.away_since = loop.time()
+        stream.aborted = loop.time() - stream.began < ABORTED_WITHIN_S
         stream.expiry = loop.call_later(self._limits.grace_s, self.drop, stream)
         stream.progressed()
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: ResumableTurn) -> None:
         """Let go of a stream; what makes it is stopped."""
         if self._streams.pop(stream.id, None) is None:
             return
@@ -159,7 +216,7 @@ class Store:
             stream.cancel()
         stream.progressed()
 
-    def grew(self, stream: Stream, by: int) -> bool:
+    def grew(self, stream: ResumableTurn, by: int) -> bool:
         """Account for bytes added to a stream; return False when no more should be added until it has progressed.
 
         A turn that nobody listens to grows on, and lets go of its beginning. One that is sent to a slow reader waits for
@@ -177,7 +234,7 @@ class Store:
         crowded = self.size > self._limits.total_bytes and stream.turn.size > share
         return fits and not crowded and stream.turn.unsent <= share
 
-    def _shrink(self, stream: Stream, max_bytes: int, *, spare_window: bool) -> bool:
+    def _shrink(self, stream: ResumableTurn, max_bytes: int, *, spare_window: bool) -> bool:
         before = stream.turn.size
         keep_from = stream.listener.index if stream.listener else stream.turn.end
         fits = stream.turn.shrink(max_bytes, keep_from, spare_window=spare_window)
@@ -204,10 +261,15 @@ class Store:
                 max_bytes = 0 if spare_window else max(0, stream.turn.size - over)
                 self._shrink(stream, max_bytes, spare_window=spare_window)
 
-    def _idlest(self) -> Stream | None:
+    def _idlest(self) -> ResumableTurn | None:
         """The finished turn that has had no listener for the longest."""
         idle = [s for s in self._streams.values() if s.listener is None and s.turn.ended is not None]
         return min(idle, key=lambda stream: stream.away_since, default=None)
+
+    def _aborted(self) -> ResumableTurn | None:
+        """The turn whose client left at once, and has been away for the longest."""
+        away = [s for s in self._streams.values() if s.listener is None and s.aborted]
+        return min(away, key=lambda stream: stream.away_since, default=None)
 
     def close(self) -> None:
         """Let go of everything."""

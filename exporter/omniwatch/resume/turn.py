@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from omniwatch.frames import Kind, add, distance
-from omniwatch.resume.coders import Coder, Piece
+from omniwatch.resume.encoders import Encoder, Piece
 
 ENTRY_BYTES = 120
 """What an entry takes beside its bytes on the wire."""
@@ -26,8 +26,8 @@ class Turn:
     bytes held.
     """
 
-    def __init__(self, coder: Coder, first_id: int, cache_win: int) -> None:
-        self.coder = coder
+    def __init__(self, encoder: Encoder, first_id: int, cache_win: int) -> None:
+        self.encoder = encoder
         self.first_id = first_id
         self.last_id = add(first_id, -1)
         """The newest frame of speech; before any, the id before the first."""
@@ -52,13 +52,13 @@ class Turn:
             self._starts.append(self.end)
         else:
             self._part += 1
-        self._append(self.coder.wire(piece, self.last_id, self._part))
+        self._append(self.encoder.wire(piece, self.last_id, self._part))
 
     def finish(self, reason: str) -> None:
         """Say that nothing follows."""
         self.ended = reason
         self._part += 1
-        wire = self.coder.ended(reason, self.last_id, self._part)
+        wire = self.encoder.ended(reason, self.last_id, self._part)
         if wire:
             self._append(wire)
 

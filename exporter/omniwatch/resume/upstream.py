@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from omniwatch.tap import naming
-from omniwatch.tap.wire import App, Message, Receive, Scope, Send
+from omniwatch.tap import stream_name
+from omniwatch.tap.asgi import App, Message, Receive, Scope, Send
 
 CANCEL_S = 5.0
 """How long the model server may take to notice that its client has gone, before its task is cancelled."""
@@ -23,18 +23,24 @@ class Taker(Protocol):
 class Upstream:
     """One call of the application behind the middleware.
 
-    Until `admit`, given the answer's first message and the request's body, returns a Taker, everything passes between
+    `complete` says, once the request's body is there, whether the application may see its end. Until `admit`, given the answer's first message and the request's body, returns a Taker, everything passes between
     client and application as if nobody stood between. From then on the answer goes to the Taker, and the application
     does not see the client leave.
     """
 
     def __init__(
-        self, app: App, receive: Receive, send: Send, admit: Callable[[Message, bytes], Taker | None]
+        self,
+        app: App,
+        receive: Receive,
+        send: Send,
+        complete: Callable[[], bool],
+        admit: Callable[[Message, bytes], Taker | None],
     ) -> None:
         loop = asyncio.get_running_loop()
         self._app = app
         self._client_receive = receive
         self._client_send = send
+        self._complete = complete
         self._admit = admit
         self._body: list[bytes] = []
         self._peeked = 0
@@ -46,13 +52,15 @@ class Upstream:
         """The name that the tap gave to the stream, if there is a tap behind."""
         self.admitted: asyncio.Future[None] = loop.create_future()
         """Done once there is a Taker."""
+        self.refused: asyncio.Future[None] = loop.create_future()
+        """Done where the application was not given the request."""
         self.task: asyncio.Task[None] | None = None
 
     def start(self, scope: Scope) -> asyncio.Task[None]:
         """Call the application."""
         # A compressed answer could not be read; nobody has asked for one before us.
         headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept-encoding"]
-        scope = {**scope, "headers": headers, naming.CLAIMED: self.claimed}
+        scope = {**scope, "headers": headers, stream_name.CLAIMED: self.claimed}
         self.task = asyncio.ensure_future(self._app(scope, self._receive, self._send))
         return self.task
 
@@ -80,12 +88,16 @@ class Upstream:
             await asyncio.shield(self._gone)
             return {"type": "http.disconnect"}
         message = await self._client_receive()
-        if message["type"] == "http.request" and self._peeked <= naming.MAX_BODY_BYTES:
+        if message["type"] == "http.request" and self._peeked <= stream_name.MAX_BODY_BYTES:
             body = message.get("body", b"")
             self._body.append(body)
             self._peeked += len(body)
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             self._asked.set_result(None)
+            if message["type"] == "http.request" and not self._complete():
+                self.refused.set_result(None)
+                await self._gone
+                return {"type": "http.disconnect"}
         if message["type"] == "http.disconnect":
             self.hang_up()
         return message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omniwatch.simulation.scenarios import SCENARIOS, Condition, Listener, Scenario
+from omniwatch.simulation.scenarios import SCENARIOS, Condition, Scenario, SimulatedListener
 from omniwatch.simulation.server import events
 
-__all__ = ["SCENARIOS", "Condition", "Listener", "Scenario", "events"]
+__all__ = ["SCENARIOS", "Condition", "Scenario", "SimulatedListener", "events"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from omniwatch.fleet.inventory import Device
-from omniwatch.uplink import FAMILIES
+from omniwatch.fleet.uplink_metrics import FAMILIES
 
 SITE_DEVICES = 100
 """So many devices share a site."""

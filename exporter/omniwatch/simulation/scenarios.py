@@ -31,7 +31,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """The server makes no speech, though a turn is open."""
 
 
-class Listener(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedListener(msgspec.Struct, frozen=True, kw_only=True):
     """A client: when it comes and goes, and whether it reports the round trip it measured itself."""
 
     joins_s: float = 0.0
@@ -56,7 +56,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     always: Condition = Condition()
     speech_s: Bounds = (6.0, 25.0)
     pause_s: Bounds = (1.5, 5.0)
-    listeners: tuple[Listener, ...] = (Listener(),)
+    listeners: tuple[SimulatedListener, ...] = (SimulatedListener(),)
 
     def condition(self, at_s: float) -> Condition:
         """What holds at a time."""
@@ -174,7 +174,7 @@ SCENARIOS: dict[str, Scenario] = {
             summary="A second client joins after 15 s, reports its own round trips and leaves after 95 s. Both "
             "curves are flat, twice; nothing fires.",
             duration_s=120.0,
-            listeners=(Listener(), Listener(joins_s=15.0, leaves_s=95.0, reports_rtt=True)),
+            listeners=(SimulatedListener(), SimulatedListener(joins_s=15.0, leaves_s=95.0, reports_rtt=True)),
         ),
     )
 }

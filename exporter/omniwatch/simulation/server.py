@@ -13,7 +13,7 @@ from operator import attrgetter
 from omniwatch.events import Event, StreamEnd, StreamStart
 from omniwatch.simulation.link import handovers
 from omniwatch.simulation.processes import fault, picture, voice
-from omniwatch.simulation.scenarios import Listener, Scenario
+from omniwatch.simulation.scenarios import Scenario, SimulatedListener
 from omniwatch.simulation.session import Process, Session
 
 
@@ -35,7 +35,7 @@ def events(
         yield event
 
 
-def _session(scenario: Scenario, listener: Listener, stream: str, seed: int) -> Iterator[Event]:
+def _session(scenario: Scenario, listener: SimulatedListener, stream: str, seed: int) -> Iterator[Event]:
     """All of one stream, from its start to its end."""
     joins_s, leaves_s = listener.joins_s, listener.leaves_s
     peer = f"10.64.0.{7 + seed % 200}:{49152 + int(joins_s)}"

@@ -10,7 +10,7 @@ from operator import xor
 from typing import NamedTuple
 
 from omniwatch.events import Audio, Event, Realign
-from omniwatch.simulation.scenarios import Listener, Scenario
+from omniwatch.simulation.scenarios import Scenario, SimulatedListener
 
 PICTURE_MS = 1000 / 30
 ALIGN_S = 0.15
@@ -33,7 +33,7 @@ class Frame(NamedTuple):
 class Session:
     """A stream's state. A process calls in here, and nobody else does."""
 
-    def __init__(self, scenario: Scenario, listener: Listener, stream: str, seed: int) -> None:
+    def __init__(self, scenario: Scenario, listener: SimulatedListener, stream: str, seed: int) -> None:
         self.scenario, self.listener, self.stream = scenario, listener, stream
         self._seed = seed
         self._moved_ms = -scenario.crept_ms(listener.joins_s)

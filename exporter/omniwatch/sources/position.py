@@ -18,6 +18,10 @@ DISTINCT = 16
 CHUNK = MAX_LINE_BYTES + 1
 """Bytes to ask of a file at a time: without a line end in so many, the line is too long; with one, no line can be."""
 
+STRIDE = 2**17
+"""Bytes to ask for at a time where none of them is returned: in a run of NULs, in a line that is too long."""
+
+_ZEROS = bytes(STRIDE)
 _NULS = re.compile(rb"\0+")
 _NULS_AND_ENDS = re.compile(rb"\n*\0[\0\n]*")
 _LINE_END = re.compile(rb"[\0\n]")
@@ -50,6 +54,25 @@ class Position(msgspec.Struct):
     def knows_copies(self) -> bool:
         """Whether a file with the same bytes before the same offset must be a copy: blank lines would not do."""
         return len(set(self.overlap)) >= DISTINCT
+
+    @property
+    def is_between_lines(self) -> bool:
+        """Whether what follows is, as far as one knows, no line: more of a line that is too long, or of a run of NULs."""
+        return self.skipping or self.overlap.endswith(b"\0")
+
+    def pass_over(self, data: bytes) -> int:
+        """Consume what of `data`, which `read` returned, is no line; return how many bytes. Counts nothing: `cut` has."""
+        first = end = len(self.overlap)
+        if self.skipping:
+            stops = [at for at in (data.find(b"\n", first), data.find(b"\0", first)) if at >= 0]
+            # Its end is left to `cut`.
+            end = min(stops, default=len(data))
+        elif self.overlap.endswith(b"\0"):
+            nothing_else = data.startswith(_ZEROS, first)
+            end = len(data) if nothing_else else len(data) - len(data[first:].lstrip(b"\0"))
+        if end > first:
+            self._move(data, end)
+        return end - first
 
     def read(self, fd: int, size: int) -> bytes | None:
         """Read the overlap and `size` bytes past it; None where the overlap is no longer what it was."""

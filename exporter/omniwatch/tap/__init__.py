@@ -2,8 +2,8 @@
 
     vllm serve MODEL --omni --middleware omniwatch.tap.Tap
 
-It runs inside the model server and only looks on: every message passes unchanged, in order and at once, and trouble
-of its own stays its own. Importing it needs msgspec and the standard library, which vLLM has.
+It runs inside the model server and observes without modifying: messages pass unchanged, in order and at once. Its own
+exceptions are logged, never raised. It needs msgspec and the standard library, which vLLM has.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import time
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 
-from omniwatch.log import Seldom
-from omniwatch.tap import chat, realtime, report, video
-from omniwatch.tap.watch import Desk, Watch
-from omniwatch.tap.wire import App, Message, Receive, Scope, Send
-from omniwatch.tap.writer import EventWriter
+from omniwatch.system import needed
+from omniwatch.system.log import LogThrottle
+
+needed.check("omniwatch.tap", "msgspec")
+
+from omniwatch.tap import chat, realtime, report, video  # noqa: E402 - the check comes first
+from omniwatch.tap.asgi import App, Message, Receive, Scope, Send  # noqa: E402 - the check comes first
+from omniwatch.tap.observer import Observer, TapContext  # noqa: E402 - the check comes first
+from omniwatch.tap.writer import EventWriter  # noqa: E402 - the check comes first
 
 logger = logging.getLogger("omniwatch.tap")
 WARMUP = b"vllm_omni_warmup=1"
@@ -26,10 +30,10 @@ WARMUP = b"vllm_omni_warmup=1"
 FLUSH_S = 1.0
 """How long the server's shutdown may wait for the last events to be written."""
 
-_watches: dict[tuple[str, str], Callable[[Scope, Desk], Watch]] = {
-    ("websocket", video.PATH): video.VideoWatch,
-    ("http", chat.PATH): chat.ChatWatch,
-    **{("websocket", path): realtime.RealtimeWatch for path in realtime.PATHS},
+_watches: dict[tuple[str, str], Callable[[Scope, TapContext], Observer]] = {
+    ("websocket", video.PATH): video.VideoObserver,
+    ("http", chat.PATH): chat.ChatObserver,
+    **{("websocket", path): realtime.RealtimeObserver for path in realtime.PATHS},
 }
 
 
@@ -37,19 +41,24 @@ class Tap:
     """ASGI middleware. The environment is read here, not on import.
 
     OMNIWATCH_EVENTS is the event file, OMNIWATCH_EVENTS_MAX_BYTES the size past which it is rotated. `clock` returns
-    seconds of real time.
+    seconds of real time, `monotonic` seconds that never step.
     """
 
     def __init__(
-        self, app: App, *, environ: Mapping[str, str] = os.environ, clock: Callable[[], float] = time.time
+        self,
+        app: App,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.app = app
-        self._seldom = Seldom(time.monotonic)
+        self._seldom = LogThrottle(time.monotonic)
         self._writer = EventWriter.of(environ)
-        self._desk = Desk(self._writer.put, clock)
+        self._context = TapContext(self._writer.put, clock, monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection: watched, answered here, or none of the tap's business."""
+        """Serve one connection: observe it, answer it here (reports), or pass it on."""
         path = scope.get("path")
         if path is None:
             await self._lifespan(scope, receive, send)
@@ -60,12 +69,12 @@ class Tap:
         if new_watch is not None and WARMUP not in scope.get("query_string", b""):
             await self._watched(new_watch, scope, receive, send)
         elif path == report.PATH and scope["type"] == "http" and scope["method"] == "POST":
-            await self._desk.reports.serve(scope, receive, send)
+            await self._context.reports.serve(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     async def _watched(
-        self, new_watch: Callable[[Scope, Desk], Watch], scope: Scope, receive: Receive, send: Send
+        self, new_watch: Callable[[Scope, TapContext], Observer], scope: Scope, receive: Receive, send: Send
     ) -> None:
         watch = self._begin(new_watch, scope)
         if watch is None:
@@ -100,9 +109,9 @@ class Tap:
             except Exception:
                 self._complain()
 
-    def _begin(self, new_watch: Callable[[Scope, Desk], Watch], scope: Scope) -> Watch | None:
+    def _begin(self, new_watch: Callable[[Scope, TapContext], Observer], scope: Scope) -> Observer | None:
         try:
-            return new_watch(scope, self._desk)
+            return new_watch(scope, self._context)
         except Exception:
             self._complain()
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import struct
 
-from omniwatch.tap.wire import ELIDED, HEAD_BYTES
+from omniwatch.tap.partial_json import ELIDED, HEAD_BYTES
 
 SAMPLE_RATE_HZ = 24_000.0
 """What Qwen3-Omni speaks at, where nothing else is stated."""

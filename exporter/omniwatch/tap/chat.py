@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 
-from omniwatch.tap import naming
+from omniwatch.tap import stream_name
+from omniwatch.tap.asgi import Message, Scope
 from omniwatch.tap.audio import duration_ms
-from omniwatch.tap.listener import Listener, peer_of
-from omniwatch.tap.watch import Desk, with_header
-from omniwatch.tap.wire import EventLines, Message, Scope, read
+from omniwatch.tap.observer import TapContext, with_header
+from omniwatch.tap.partial_json import read
+from omniwatch.tap.sse import EventLines
+from omniwatch.tap.stream_events import Moment, StreamEvents, peer_of
 
 PATH = "/v1/chat/completions"
 
@@ -64,34 +66,35 @@ _request = msgspec.json.Decoder(Request)
 _chunk = msgspec.json.Decoder(Chunk)
 
 
-class ChatWatch:
+class ChatObserver:
     """One request. An answer without speech makes no turn, unless the request named audio among its modalities."""
 
-    def __init__(self, scope: Scope, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, scope: Scope, context: TapContext) -> None:
+        self._context = context
         self._scope = scope
         self._body: bytearray | None = bytearray()
         self._request: Request | None = None
-        self._asked_t: float | None = None
+        self._asked_at: Moment | None = None
         self._events: EventLines | None = None
-        self._listener: Listener | None = None
+        self._listener: StreamEvents | None = None
         self._turn = f"chat-{secrets.token_hex(8)}"
         self._voice: int | None = None
         """The choice that is listened to: the first one that speaks. All choices of a chunk carry the same audio."""
         self._claimed = ""
+        self._report_id = ""
         self._over = False
 
     def received(self, message: Message) -> None:
         """Take the request; it asks when it is complete."""
         if message["type"] == "http.disconnect":
             self._finish("aborted")
-        elif message["type"] == "http.request" and self._asked_t is None:
+        elif message["type"] == "http.request" and self._asked_at is None:
             if self._body is not None:
                 self._body += message.get("body", b"")
-                if len(self._body) > naming.MAX_BODY_BYTES:
+                if len(self._body) > stream_name.MAX_BODY_BYTES:
                     self._body = None
             if not message.get("more_body"):
-                self._asked_t = self._desk.clock()
+                self._asked_at = self._context.now()
                 self._request = None if self._body is None else read(_request, bytes(self._body))
                 self._body = None
 
@@ -116,7 +119,7 @@ class ChatWatch:
         return (
             message["status"] == 200
             and (modalities is None or "audio" in modalities)
-            and self._asked_t is not None
+            and self._asked_at is not None
             and not self._over
             and any(
                 name == b"content-type" and value.startswith(b"text/event-stream")
@@ -128,24 +131,25 @@ class ChatWatch:
         """Name the stream; return the id for its client to report on it."""
         self._events = EventLines()
         name = self._claim_name()
-        self._scope.get(naming.CLAIMED, []).append(name)
-        self._listener = self._desk.listener(name)
+        self._scope.get(stream_name.CLAIMED, []).append(name)
+        self._listener = self._context.listener(name)
         if self._request and self._request.modalities:
             self._ask(self._listener)
-        return self._desk.reports.hand_out(self._listener)
+        self._report_id = self._context.reports.hand_out(self._listener)
+        return self._report_id
 
-    def _ask(self, listener: Listener) -> None:
-        listener.start(peer_of(self._scope), "chat", t=self._asked_t)
-        listener.ask(self._turn, t=self._asked_t)
+    def _ask(self, listener: StreamEvents) -> None:
+        listener.start(peer_of(self._scope), "chat", at=self._asked_at)
+        listener.ask(self._turn, at=self._asked_at)
 
     def _claim_name(self) -> str:
         user = self._request.user if self._request else None
-        if stated := naming.stated(self._scope.get("headers", ()), user):
+        if stated := stream_name.stated_name(self._scope.get("headers", ()), user):
             return stated
         client = self._scope.get("client")
         address = str(client[0]) if client else "local"
         # Requests of one address at the same time are different listeners.
-        name, taken, number = address, self._desk.speaking_to, 1
+        name, taken, number = address, self._context.speaking_to, 1
         while name in taken:
             number += 1
             name = f"{address}#{number}"
@@ -188,4 +192,5 @@ class ChatWatch:
         self._over = True
         if self._listener:
             self._listener.finish_all(reason)
-        self._desk.speaking_to.discard(self._claimed)
+        self._context.speaking_to.discard(self._claimed)
+        self._context.reports.set_aside(self._report_id)

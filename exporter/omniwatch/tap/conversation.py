@@ -1,22 +1,19 @@
-"""What is said on `/v1/realtime`, and the turns and responses of one session there."""
+"""The messages of `/v1/realtime`, and the turns and responses of one session."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from omniwatch.tap.audio import duration_ms
-from omniwatch.tap.listener import Listener
-
-if TYPE_CHECKING:
-    from omniwatch.tap.realtime import RealtimeWatch
+from omniwatch.tap.stream_events import Moment, StreamEvents
 
 MAX_ANSWERS = 8
-"""Responses of a session remembered: the last ones may still be on their way, or being played."""
+"""Responses remembered per session: the latest may still be in flight or playing."""
 STATED_WITHIN_MS = 1.0
-"""The server states positions in whole milliseconds: within so much, what it sent says the length more exactly."""
+"""The server rounds positions to milliseconds. Within this tolerance the audio's own length is the more exact."""
 
 
 class FromClient(msgspec.Struct):
@@ -72,25 +69,33 @@ class Answer(msgspec.Struct):
     sent_ms: float = 0.0
 
 
+class Holder(Protocol):
+    """The connection that carries a conversation now."""
+
+    def leave(self, reason: str, outcome: str) -> None:
+        """End the connection's stream, and the turns that are open as `outcome`."""
+
+
 class Conversation:
     """Turns and responses of one session, which a duplex session carries from connection to connection."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: StreamEvents) -> None:
         self.listener = listener
-        self.holder: RealtimeWatch | None = None
-        self.left_t: float | None = None
+        self.holder: Holder | None = None
+        self.left_m: float | None = None
+        """When it was left by its connection, on the clock that never steps."""
         self._turns = 0
         self._asked: int | None = None
         """The turn that waits for its response."""
         self._answers: OrderedDict[str, Answer] = OrderedDict()
         """The latest responses by their ids, the current one last. By turns they have no id: theirs is ""."""
 
-    def ask(self, t: float | None = None) -> None:
+    def ask(self, at: Moment | None = None) -> None:
         """The client's input is complete. More of it before the answer begins moves nothing: one turn waits."""
         if self._asked is None:
             self._turns += 1
             self._asked = self._turns
-            self.listener.ask(self._asked, t=t)
+            self.listener.ask(self._asked, at=at)
 
     def begin(self, response: str) -> None:
         """A response begins that answers the turn that waits, if any does."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from omniwatch.tap.asgi import Scope
 from omniwatch.tap.conversation import Conversation, FromClient, FromServer
-from omniwatch.tap.watch import Desk, WebsocketWatch
-from omniwatch.tap.wire import Scope, read
+from omniwatch.tap.observer import TapContext, WebsocketObserver
+from omniwatch.tap.partial_json import read
+from omniwatch.tap.stream_events import Moment
 
 PATHS = ("/v1/realtime", "/v1/duplex")
 MAX_CONVERSATIONS = 256
@@ -16,17 +18,17 @@ _client = msgspec.json.Decoder(FromClient)
 _server = msgspec.json.Decoder(FromServer)
 
 
-class RealtimeWatch(WebsocketWatch):
+class RealtimeObserver(WebsocketObserver):
     """One connection, of a session by turns or of a duplex session."""
 
     kind = "realtime"
 
-    def __init__(self, scope: Scope, desk: Desk) -> None:
-        super().__init__(scope, desk)
+    def __init__(self, scope: Scope, context: TapContext) -> None:
+        super().__init__(scope, context)
         self._duplex = False
         self._started = False
         self._resume: tuple[FromClient, float] | None = None
-        self._generating_t: float | None = None
+        self._generating_at: Moment | None = None
         self._hold(Conversation(self.listener))
 
     def accepted(self) -> None:
@@ -38,7 +40,7 @@ class RealtimeWatch(WebsocketWatch):
         if said is None:
             return
         if said.type == "session.resume" and not self._started:
-            self._resume = said, self.desk.clock()
+            self._resume = said, self.context.monotonic()
             return
         self._start_once()
         if said.type in ("input_audio_buffer.commit", "input.commit"):
@@ -67,7 +69,7 @@ class RealtimeWatch(WebsocketWatch):
         elif kind in ("response.output_audio.done", "response.audio.done"):
             # A duplex response ends with `response.done`, which also says how.
             if not self._duplex:
-                self._generating_t = None
+                self._generating_at = None
                 conversation.begin("")
                 conversation.done("", "completed")
         elif kind == "response.listen":
@@ -85,7 +87,7 @@ class RealtimeWatch(WebsocketWatch):
     def leave(self, reason: str, outcome: str) -> None:
         """End the stream, unless another connection has taken the session over."""
         if self._conversation.holder is self:
-            self._conversation.left_t = self.desk.clock()
+            self._conversation.left_m = self.context.monotonic()
             self._conversation.holder = None
             super().leave(reason, outcome)
         self._over = True
@@ -103,15 +105,15 @@ class RealtimeWatch(WebsocketWatch):
         elif not said.final:
             # By turns the first commit starts the generation and a final one ends the input, after which the client
             # waits; speech may begin before.
-            self._generating_t = self._generating_t or self.desk.clock()
-        elif self._generating_t is not None:
-            self._generating_t = None
+            self._generating_at = self._generating_at or self.context.now()
+        elif self._generating_at is not None:
+            self._generating_at = None
             self._conversation.ask()
 
     def _ask_late(self) -> None:
-        if self._generating_t is not None:
-            self._conversation.ask(self._generating_t)
-            self._generating_t = None
+        if self._generating_at is not None:
+            self._conversation.ask(self._generating_at)
+            self._generating_at = None
 
     def _opened(self, said: FromServer) -> None:
         session = said.session.id if said.session else None
@@ -121,22 +123,22 @@ class RealtimeWatch(WebsocketWatch):
             return
         self.known_as(name)
         if self._duplex:
-            conversations = self.desk.conversations
+            conversations = self.context.conversations
             conversations[name] = self._conversation
             if len(conversations) > MAX_CONVERSATIONS:
                 conversations.popitem(last=False)
 
-    def _answered_resume(self, said: FromServer, asked: FromClient, asked_t: float) -> None:
+    def _answered_resume(self, said: FromServer, asked: FromClient, asked_m: float) -> None:
         result = self._result(said)
         if result is None:
             return
         self._resume = None
-        latency_ms = max(0.0, (self.desk.clock() - asked_t) * 1000.0)
+        latency_ms = max(0.0, (self.context.monotonic() - asked_m) * 1000.0)
         outage_ms = None
-        former = self.desk.conversations.get(asked.session_id or "")
+        former = self.context.conversations.get(asked.session_id or "")
         if result == "hit" and former is not None:
-            if former.left_t is not None:
-                outage_ms = max(0.0, (asked_t - former.left_t) * 1000.0)
+            if former.left_m is not None:
+                outage_ms = max(0.0, (asked_m - former.left_m) * 1000.0)
             self._take_over(former)
         self._start_once()
         last = min(max(asked.last_received_server_event_seq, 0), 2**32 - 1)
@@ -159,15 +161,15 @@ class RealtimeWatch(WebsocketWatch):
         if before is not None:
             before.leave("replaced", "aborted")
         for token in self._ids:
-            self.desk.reports.withdraw(token, self.listener)
-            self.desk.reports.admit(token, former.listener)
+            self.context.reports.withdraw(token, self.listener)
+            self.context.reports.admit(token, former.listener)
         self.listener = former.listener
         self._hold(former)
 
     def _hold(self, conversation: Conversation) -> None:
         self._conversation = conversation
         conversation.holder = self
-        conversation.left_t = None
+        conversation.left_m = None
 
 
 def _response_id(said: FromServer) -> str:

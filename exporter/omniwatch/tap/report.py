@@ -12,13 +12,16 @@ import msgspec
 from msgspec import Meta
 
 from omniwatch.events import Turn
-from omniwatch.tap.listener import Listener
-from omniwatch.tap.wire import Receive, Scope, Send
+from omniwatch.system.token_bucket import TokenBucket
+from omniwatch.tap.asgi import Receive, Scope, Send
+from omniwatch.tap.stream_events import StreamEvents
 
 PATH = "/omniwatch/rtt"
 MAX_BODY_BYTES = 1024
 MAX_IDS = 4096
-"""Ids in use; beyond it the one handed out longest ago is forgotten."""
+"""Ids of live streams; beyond it the one used longest ago is forgotten."""
+MAX_LEFT = 4096
+"""Ids of chats that are over, whose client may still report what it heard; they make room for no live one."""
 ID_LENGTH = (16, 64)
 PER_STREAM = (1.0, 5.0)
 """Reports a second of one stream, and how many may come at once."""
@@ -36,53 +39,46 @@ class Report(msgspec.Struct):
 _decoder = msgspec.json.Decoder(Report)
 
 
-class Bucket:
-    """A rate: `rate` a second on average, `burst` at once."""
-
-    def __init__(self, rate: float, burst: float, now: float) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._left = burst
-        self._t = now
-
-    def take(self, now: float) -> bool:
-        """Whether one more is allowed now."""
-        self._left = min(self._burst, self._left + (now - self._t) * self._rate)
-        self._t = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
-
-
 class Reports:
     """The ids under which streams can be reported on, and the endpoint that takes the reports."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._streams: OrderedDict[str, tuple[Listener, Bucket]] = OrderedDict()
-        self._all = Bucket(*IN_ALL, clock())
+        self._streams: OrderedDict[str, tuple[StreamEvents, TokenBucket]] = OrderedDict()
+        self._left: OrderedDict[str, tuple[StreamEvents, TokenBucket]] = OrderedDict()
+        self._all = TokenBucket(*IN_ALL, clock())
 
-    def hand_out(self, listener: Listener) -> str:
+    def hand_out(self, listener: StreamEvents) -> str:
         """Return a new id for the stream."""
         token = secrets.token_urlsafe(24)
         self.admit(token, listener)
         return token
 
-    def admit(self, token: str, listener: Listener) -> None:
+    def admit(self, token: str, listener: StreamEvents) -> None:
         """Let a stream be known by an id of the server's or the client's; one too short to be secret, or taken, is not."""
-        if ID_LENGTH[0] <= len(token) <= ID_LENGTH[1] and token not in self._streams:
-            self._streams[token] = listener, Bucket(*PER_STREAM, self._clock())
+        if (
+            ID_LENGTH[0] <= len(token) <= ID_LENGTH[1]
+            and token not in self._streams
+            and token not in self._left
+        ):
+            self._streams[token] = listener, TokenBucket(*PER_STREAM, self._clock())
             if len(self._streams) > MAX_IDS:
                 self._streams.popitem(last=False)
 
-    def withdraw(self, token: str, listener: Listener) -> None:
+    def set_aside(self, token: str) -> None:
+        """Note that a chat is over: its id is kept for a late report, apart from those in use."""
+        if token in self._streams:
+            self._left[token] = self._streams.pop(token)
+            if len(self._left) > MAX_LEFT:
+                self._left.popitem(last=False)
+
+    def withdraw(self, token: str, listener: StreamEvents) -> None:
         """Forget an id of the stream."""
         if self._streams.get(token, (None,))[0] is listener:
             del self._streams[token]
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one POST: 204, or 400, 404, 413, 429 with a line that says why."""
+        """Answer one POST: 204, or 400, 404, 409, 413, 429 with a line that says why."""
         body = b""
         while True:
             message = await receive()
@@ -102,13 +98,17 @@ class Reports:
             report = _decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return 400, str(error)
-        listener, bucket = self._streams.get(report.stream, (None, self._all))
+        if report.stream in self._streams:
+            self._streams.move_to_end(report.stream)
+        left = self._left.get(report.stream, (None, self._all))
+        listener, bucket = self._streams.get(report.stream, left)
         if listener is None:
             return 404, "no such stream"
         now = self._clock()
         if not (bucket.take(now) and self._all.take(now)):
             return 429, "too many reports"
-        listener.measured(report.turn, report.rtt_ms)
+        if not listener.measured(report.turn, report.rtt_ms):
+            return 409, "no question of that turn was asked so long ago"
         return 204, ""
 
 

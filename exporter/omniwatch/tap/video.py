@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from omniwatch.tap.asgi import Scope
 from omniwatch.tap.audio import duration_ms
-from omniwatch.tap.watch import Desk, WebsocketWatch
-from omniwatch.tap.wire import ELIDED, Scope, read
+from omniwatch.tap.observer import TapContext, WebsocketObserver
+from omniwatch.tap.partial_json import ELIDED, read
 
 PATH = "/v1/video/chat/stream"
 FATAL_ERRORS = (
@@ -43,13 +44,13 @@ _client = msgspec.json.Decoder(FromClient)
 _server = msgspec.json.Decoder(FromServer)
 
 
-class VideoWatch(WebsocketWatch):
+class VideoObserver(WebsocketObserver):
     """Turns are counted 1, 2, 3 …; speech does not say which query it answers."""
 
     kind = "video"
 
-    def __init__(self, scope: Scope, desk: Desk) -> None:
-        super().__init__(scope, desk)
+    def __init__(self, scope: Scope, context: TapContext) -> None:
+        super().__init__(scope, context)
         self._silent = False
         self._asked = 0
         self._waiting = 0

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from omniwatch.events import Event
-from omniwatch.log import Seldom
-from omniwatch.spool import MAX_BYTES, Spool
+from omniwatch.system.log import LogThrottle
+from omniwatch.tap.spool import MAX_BYTES, Spool
 
 logger = logging.getLogger("omniwatch.tap")
 DEFAULT_PATH = "/run/omniwatch/events.jsonl"
@@ -34,7 +34,7 @@ class EventWriter:
         self._path = path
         self._max_bytes = max_bytes
         self._queue_events = queue_events
-        self._seldom = Seldom(time.monotonic)
+        self._seldom = LogThrottle(time.monotonic)
         self._pid = 0
         self._overflow = 0
 

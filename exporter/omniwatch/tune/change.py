@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from omniwatch.host.cgroup import Group, locate
 from omniwatch.settings import Server
-from omniwatch.sysfs import read_text
+from omniwatch.system.sysfs import read_text
 from omniwatch.tune import dropin
 from omniwatch.tune.model import Limit
 

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from omniwatch import whole
 from omniwatch.host.cgroup import Limits
+from omniwatch.system import atomic_write
 from omniwatch.tune.model import Limit
 
 NAME = "50-cpu.conf"
@@ -55,8 +55,8 @@ def apply(unit: str, wanted: str, reload: Callable[[], None], root: Path = Path(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not _is_ours(target):
-            whole.replace(kept, target.read_bytes(), mode=MODE, forced=True)
-        whole.replace(target, wanted.encode(), mode=MODE, forced=True)
+            atomic_write.replace(kept, target.read_bytes(), mode=MODE, durable=True)
+        atomic_write.replace(target, wanted.encode(), mode=MODE, durable=True)
     except OSError as error:
         raise DropinError(f"{error.filename}: {error.strerror}; tune --apply needs root") from error
     reload()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from omniwatch.host.cgroup import Group, Usage
-from omniwatch.sysfs import names, read_text
+from omniwatch.system.sysfs import names, read_text
 from omniwatch.tune.model import Limit
 
 TICK_S = 0.005

@@ -8,7 +8,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from string import Template
 from typing import Any
@@ -20,6 +20,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from omniwatch import __version__
+from omniwatch.web.origin import guarded
+from omniwatch.web.response import Response
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,6 @@ Start = Callable[..., Any]
 WsgiApp = Callable[[dict[str, Any], Start], Iterable[bytes]]
 Verdict = Callable[[], tuple[bool, str]]
 
-PLAIN = "text/plain; charset=utf-8"
 PATH = re.compile(r"/[A-Za-z0-9/._~!$&'()*+,;=:@-]*")
 """What a path may hold without percent signs (RFC 3986)."""
 GZIP_LEVEL = 1
@@ -41,7 +42,7 @@ class Pages:
 
     `streams` gives the live streams as JSON values: `stream` (the slot, None when it has none), `id`, `peer`,
     `state`, `drift_ms`, `rtt_ms`, `rtt_vantage` and whatever else there is. `ready`, `healthy` and `reload` give
-    whether it is so (done) and a line that says why. `max_requests` bounds the scrapes at work at once; 0: no bound.
+    whether it is so (done) and a line that says why. `hosts` are the names by which browsers may ask for what people look at. `max_requests` bounds the scrapes at work at once; 0: no bound.
     """
 
     registry: Collector
@@ -51,16 +52,7 @@ class Pages:
     reload: Verdict
     telemetry_path: str = "/metrics"
     max_requests: int = 40
-
-
-@dataclass(frozen=True)
-class Response:
-    """An answer before it is written."""
-
-    status: str
-    body: bytes
-    kind: str = PLAIN
-    headers: list[tuple[str, str]] = field(default_factory=list)
+    hosts: Callable[[], Iterable[str]] = tuple
 
 
 def respond(environ: dict[str, Any], start_response: Start, response: Response) -> list[bytes]:
@@ -91,11 +83,14 @@ def make_app(pages: Pages) -> WsgiApp:
     """Return the application. Raises ValueError for a telemetry path that is none, or is another page's."""
     metrics = _Metrics(pages.registry, pages.max_requests)
     routes = {
-        "/": Route(READ, lambda environ: _landing(pages)),
-        "/streams.json": Route(READ, lambda environ: _streams(pages)),
+        "/": Route(READ, guarded(lambda environ: _landing(pages), pages.hosts)),
+        "/streams.json": Route(READ, guarded(lambda environ: _streams(pages), pages.hosts)),
         "/-/healthy": Route(READ, lambda environ: _verdict(pages.healthy, "503 Service Unavailable")),
         "/-/ready": Route(READ, lambda environ: _verdict(pages.ready, "503 Service Unavailable")),
-        "/-/reload": Route(("POST",), lambda environ: _verdict(pages.reload, "500 Internal Server Error")),
+        "/-/reload": Route(
+            ("POST",),
+            guarded(lambda environ: _verdict(pages.reload, "500 Internal Server Error"), pages.hosts),
+        ),
     }
     path = pages.telemetry_path
     if path in routes or not PATH.fullmatch(path):

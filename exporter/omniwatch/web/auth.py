@@ -13,8 +13,10 @@ from typing import Any
 
 import bcrypt
 
-from omniwatch.web import Response, Start, WsgiApp, respond
+from omniwatch.system.token_bucket import TokenBucket
+from omniwatch.web import Start, WsgiApp, respond
 from omniwatch.web.config import WebConfig
+from omniwatch.web.response import Response
 
 REMEMBERED = 100
 """Passwords that were right, so that a scrape a second does not cost a bcrypt a second."""
@@ -81,29 +83,6 @@ class BasicAuth:
         return matches and known is not None
 
 
-class RateLimit:
-    """A bucket of `burst` tokens that gets one each `interval_s`. Safe for several threads."""
-
-    def __init__(self, interval_s: float, burst: int, clock: Callable[[], float]) -> None:
-        self._interval_s = interval_s
-        self._burst = burst
-        self._clock = clock
-        self._tokens = float(burst)
-        self._at = clock()
-        self._lock = threading.Lock()
-
-    def take(self) -> bool:
-        """Whether there was a token to take."""
-        with self._lock:
-            now = self._clock()
-            self._tokens = min(self._burst, self._tokens + (now - self._at) / self._interval_s)
-            self._at = now
-            if self._tokens < 1:
-                return False
-            self._tokens -= 1
-            return True
-
-
 class Guard:
     """A WSGI application around another one, which a request reaches only as the configuration of the moment allows."""
 
@@ -127,7 +106,7 @@ class Guard:
             kept = [header for header in headers if header[0].lower() not in own]
             return start_response(status, [*kept, *config.headers], *rest)
 
-        if limit and not limit.take():
+        if limit and not self._allowed(limit):
             return respond(environ, start, Response("429 Too Many Requests", b"too many requests\n"))
         try:
             allowed = auth is None or auth.allows(environ.get("HTTP_AUTHORIZATION", ""))
@@ -139,7 +118,13 @@ class Guard:
             return respond(environ, start, Response("401 Unauthorized", b"unauthorized\n", headers=ask))
         return self._app(environ, start)
 
+    def _allowed(self, limit: TokenBucket) -> bool:
+        with self._lock:
+            return limit.take(self._clock())
+
     def _take_up(self, config: WebConfig) -> None:
         self._config = config
         self._auth = BasicAuth(config.users) if config.users else None
-        self._limit = RateLimit(config.interval_s, config.burst, self._clock) if config.interval_s else None
+        self._limit: TokenBucket | None = None
+        if config.interval_s:
+            self._limit = TokenBucket(1 / config.interval_s, config.burst, self._clock())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import logging
 import re
 import socket
@@ -10,13 +11,14 @@ import ssl
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
-from omniwatch.addresses import joined
-from omniwatch.log import Seldom
+from omniwatch.system.hostport import join_host_port
+from omniwatch.system.log import LogThrottle
 from omniwatch.web import WsgiApp
 from omniwatch.web.auth import Guard
 from omniwatch.web.config import WatchedConfig, WebConfig
@@ -29,6 +31,10 @@ HANDSHAKE_S = 10.0
 """How long a client may take for its TLS handshake."""
 MAX_CONNECTIONS = 100
 """Connections served at once; the next is closed at once."""
+MAX_PER_ADDRESS = 30
+"""The same from one address: more than twenty open pages have."""
+KEPT_SHARE = 10
+"""One place in so many is kept for this machine itself: its Prometheus, its health checks."""
 POLL_S = 0.25
 ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^:\[\]\s]*)):(?P<port>[0-9]{1,5})")
 WILDCARDS = ("::", "0.0.0.0")
@@ -36,6 +42,32 @@ WILDCARDS = ("::", "0.0.0.0")
 
 class ListenError(ValueError):
     """An address that cannot be listened on; the message is one line."""
+
+
+class Places:
+    """Connections at once, in all and from one address; some are kept for loopback."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._taken: Counter[str] = Counter()
+
+    def take(self, address: str) -> bool:
+        """Take a place for a connection, if there is one for its address."""
+        here = ipaddress.ip_address(address.partition("%")[0].removeprefix("::ffff:")).is_loopback
+        most = self._most if here else self._most - self._most // KEPT_SHARE
+        with self._lock:
+            if self._taken.total() >= most or self._taken[address] >= MAX_PER_ADDRESS:
+                return False
+            self._taken[address] += 1
+            return True
+
+    def give_back(self, address: str) -> None:
+        """Give a place back."""
+        with self._lock:
+            self._taken[address] -= 1
+            if not self._taken[address]:
+                del self._taken[address]
 
 
 class _Listener(ThreadingMixIn, AppServer):
@@ -51,13 +83,13 @@ class _Listener(ThreadingMixIn, AppServer):
         address: tuple[str, int],
         app: WsgiApp,
         config: Callable[[], WebConfig],
-        places: threading.BoundedSemaphore,
+        places: Places,
     ) -> None:
         self.address_family = family
         self.app = app
         self._config = config
         self._places = places
-        self._seldom = Seldom(time.monotonic)
+        self._seldom = LogThrottle(time.monotonic)
         super().__init__(address, Handler)
 
     def server_bind(self) -> None:
@@ -78,14 +110,14 @@ class _Listener(ThreadingMixIn, AppServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        if not self._places.take(client_address[0]):
             self._report_refusal("too many connections at once")
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except RuntimeError as error:
-            self._places.release()
+            self._places.give_back(client_address[0])
             self._report_refusal(str(error))
             self.shutdown_request(request)
 
@@ -101,7 +133,7 @@ class _Listener(ThreadingMixIn, AppServer):
             self.handle_error(request, client_address)
         finally:
             self.shutdown_request(request)
-            self._places.release()
+            self._places.give_back(client_address[0])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         slow_or_gone = isinstance(sys.exc_info()[1], OSError)
@@ -139,11 +171,14 @@ class WebServer:
 
     def __init__(self, listeners: Sequence[_Listener], secure: bool) -> None:
         self._listeners = listeners
-        self.addresses = [joined(listener.server_name, listener.server_port) for listener in listeners]
+        self.addresses = [
+            join_host_port(listener.server_name, listener.server_port) for listener in listeners
+        ]
         scheme = "https" if secure else "http"
         hosts = [("localhost" if one.server_name in WILDCARDS else one.server_name) for one in listeners]
         self.urls = [
-            f"{scheme}://{joined(host, one.server_port)}/" for host, one in zip(hosts, listeners, strict=True)
+            f"{scheme}://{join_host_port(host, one.server_port)}/"
+            for host, one in zip(hosts, listeners, strict=True)
         ]
         for listener, address in zip(listeners, self.addresses, strict=True):
             name = f"web {address}"
@@ -178,7 +213,7 @@ def serve(
     if web_config is not None:
         config = WatchedConfig(web_config).current
         app = Guard(app, config, time.monotonic)
-    places = threading.BoundedSemaphore(max_connections)
+    places = Places(max_connections)
     listeners: list[_Listener] = []
     try:
         for address in addresses:
@@ -190,9 +225,7 @@ def serve(
     return WebServer(listeners, config().tls is not None)
 
 
-def _listen(
-    address: str, app: WsgiApp, config: Callable[[], WebConfig], places: threading.BoundedSemaphore
-) -> _Listener:
+def _listen(address: str, app: WsgiApp, config: Callable[[], WebConfig], places: Places) -> _Listener:
     parts = ADDRESS.fullmatch(address)
     if not parts or int(parts["port"]) > 65535:
         raise ListenError(

@@ -1,0 +1,129 @@
+"""A running Alertmanager, this device's own or the fleet's: what fires there, a test alert, and what it has sent."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from omniwatch.settings import Settings
+
+TIMEOUT_S = 10.0
+MAX_ANSWER_BYTES = 16 * 2**20
+
+
+class AlertmanagerError(Exception):
+    """Alertmanager is not reached or refuses; the message is one line."""
+
+
+class Receiver(msgspec.Struct, frozen=True):
+    """Who is told of an alert."""
+
+    name: str
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """`state` is active, suppressed or unprocessed."""
+
+    state: str
+    inhibited_by: list[str] = []
+    silenced_by: list[str] = []
+
+
+class Alert(msgspec.Struct, frozen=True, rename="camel"):
+    """As much of an alert as is told."""
+
+    labels: dict[str, str]
+    starts_at: datetime
+    status: Status
+    receivers: list[Receiver] = []
+
+
+class Alertmanager:
+    """One Alertmanager's API at `url`, with what the settings say to show there."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self.url = url.rstrip("/")
+        self._fleet = settings.fleet if settings.fleet.alertmanager_urls else None
+
+    def alerts(self, device: str) -> list[Alert]:
+        """Return what fires of a device. Raises AlertmanagerError."""
+        query = urllib.parse.urlencode({"filter": f'device="{device}"'})
+        body = self._call(f"/api/v2/alerts?{query}")
+        try:
+            return msgspec.json.decode(body, type=list[Alert])
+        except msgspec.DecodeError as error:
+            raise AlertmanagerError(f"{self.url}: not Alertmanager's answer: {error}") from error
+
+    def post(self, alerts: list[dict[str, Any]]) -> None:
+        """Send alerts. Raises AlertmanagerError."""
+        self._call("/api/v2/alerts", msgspec.json.encode(alerts))
+
+    def sent(self) -> dict[str, tuple[float, float]]:
+        """Return how many notifications it has sent and how many attempts failed, by integration. Raises AlertmanagerError."""
+        text = self._call("/metrics").decode(errors="replace")
+        sent: dict[str, float] = {}
+        failed: dict[str, float] = {}
+        try:
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    name = sample.labels.get("integration", "")
+                    if sample.name == "alertmanager_notification_requests_total":
+                        sent[name] = sent.get(name, 0) + sample.value
+                    elif sample.name == "alertmanager_notification_requests_failed_total":
+                        failed[name] = failed.get(name, 0) + sample.value
+        except ValueError as error:
+            raise AlertmanagerError(f"{self.url}/metrics: {error}") from error
+        return {name: (count - failed.get(name, 0), failed.get(name, 0)) for name, count in sent.items()}
+
+    def _call(self, path: str, body: bytes | None = None) -> bytes:
+        try:
+            request = urllib.request.Request(self.url + path, body, self._headers())
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._context()) as answer:
+                found: bytes = answer.read(MAX_ANSWER_BYTES)
+                return found
+        except urllib.error.HTTPError as error:
+            raise AlertmanagerError(f"{self.url}: HTTP {error.code} {error.reason}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            why = getattr(error, "reason", error)
+            raise AlertmanagerError(f"{self.url}: {getattr(why, 'strerror', None) or why}") from error
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        fleet = self._fleet
+        if fleet is None:
+            return headers
+        if fleet.alertmanager_username:
+            word = f"{fleet.alertmanager_username}:{_secret(fleet.alertmanager_password_file)}"
+            headers["Authorization"] = f"Basic {base64.b64encode(word.encode()).decode()}"
+        elif fleet.token_file:
+            headers["Authorization"] = f"Bearer {_secret(fleet.token_file)}"
+        return headers
+
+    def _context(self) -> ssl.SSLContext | None:
+        fleet = self._fleet
+        if fleet is None or not self.url.startswith("https:"):
+            return None
+        context = ssl.create_default_context(cafile=fleet.ca_file or None)
+        if fleet.client_cert_file:
+            context.load_cert_chain(fleet.client_cert_file, fleet.client_key_file)
+        return context
+
+
+def of(settings: Settings) -> list[Alertmanager]:
+    """Return those that this device's alerts go to."""
+    urls = settings.fleet.alertmanager_urls or [f"http://{settings.site.alertmanager}"]
+    return [Alertmanager(url, settings) for url in urls]
+
+
+def _secret(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8").strip()

@@ -1,0 +1,37 @@
+"""Hold the client's windows and timeouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Config:
+    """Windows and timeouts of one client, in frames, seconds or milliseconds as the names say."""
+
+    silence_s: float = 1.0
+    """Seconds without data before the connection counts as lost; at least four heartbeats of the server."""
+    hurry_s: float = 0.5
+    """The same where less audio is buffered than a return takes; at least two heartbeats."""
+    client_win: int = 150
+    """Frames kept: those that wait for a missing one, and as many of the newest that were delivered."""
+    cache_win: int = 75
+    """Most frames in one retransmission request, where the server does not state how many it holds."""
+    rtx_thr: int = 3
+    """Consecutive missing frames from which on retransmission is requested."""
+    rtx_again_s: float = 0.3
+    """Seconds before an unanswered retransmission request is repeated."""
+    rtx_patience_s: float = 1.0
+    """Seconds before requested frames count as lost."""
+    reorder_s: float = 0.1
+    """Seconds to wait for fewer than `rtx_thr` missing frames; longer while buffered audio lasts."""
+    drift_ms: float = 40.0
+    """Drift between voice and picture above which the voice is realigned, milliseconds."""
+    playout_ms: float = 80.0
+    """Audio buffered before the first frame plays, milliseconds."""
+    backoff_s: float = 1.0
+    """Longest pause between two attempts to reconnect, seconds."""
+    answer_s: float = 10.0
+    """Seconds for the model server to begin its answer."""
+    give_up_s: float | None = None
+    """Seconds without a connection before the turn is given up; None: once the server's grace is over."""

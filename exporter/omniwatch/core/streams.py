@@ -1,0 +1,383 @@
+"""The stream table: live streams, their slots, turns and curves. Pure: time reaches it in events and as an argument."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isinf
+from types import MappingProxyType
+from typing import Any
+
+from omniwatch import events
+from omniwatch.core.answers import Lateness
+from omniwatch.core.drift import CAMERA_RESTART_MS, Picture, Player
+from omniwatch.core.integrity import is_corrupt
+from omniwatch.core.stream import TURNS_KEPT, Stream
+from omniwatch.core.totals import Totals, outcome_of
+from omniwatch.core.trend import Trend
+from omniwatch.frames import ID_MASK, distance
+from omniwatch.settings import Settings
+from omniwatch.settings.histograms import RTT_EDGES
+
+TRACKED_PER_SLOT = 16
+"""Streams followed for the counters' sake, as a multiple of those that have series: what bounds memory."""
+CLOCK_STEP_S = 5.0
+"""Events out of order by more than this mean that the server's clock was set back."""
+STEP_S = 0.5
+"""What the wall clock gains or loses on the monotonic one between two events without having been set: reading them takes time."""
+
+
+@dataclass(slots=True)
+class State:
+    """All that a table remembers; plain data, so that a checkpoint can keep it."""
+
+    totals: Totals
+    streams: dict[str, Stream] = field(default_factory=dict)
+
+
+class StreamTable:
+    """Live streams and the totals over all that ever were. Feed it events in the order they were read."""
+
+    def __init__(self, settings: Settings, state: State | None = None) -> None:
+        self.state = state or State(Totals.empty(settings.alerts.drift_page_ms))
+        self.configure(settings)
+        self._handlers: dict[type[Any], Callable[[Stream, Any], None]] = {
+            events.StreamStart: self._stream_start,
+            events.Video: self._video,
+            events.TurnStart: self._turn_start,
+            events.Audio: self._audio,
+            events.Played: self._played,
+            events.TurnEnd: self._turn_end,
+            events.Rtt: self._rtt,
+            events.Realign: self._realign,
+            events.Rtx: self._rtx,
+            events.Resume: self._resume,
+            events.StreamEnd: self._stream_end,
+        }
+
+    def configure(self, settings: Settings) -> None:
+        """Take new settings; a new page threshold begins the drift histograms anew, whose edges hold it."""
+        self.settings = settings
+        self._stale_s = settings.streams.stale_after_s
+        self._buffer_s = settings.streams.playout_buffer_ms / 1000
+        self._codebook_size = 1 << settings.streams.codebook_bits
+        self._frame_ms = settings.frames.frame_ms
+        alerts = settings.alerts
+        self._lateness = Lateness.of(
+            alerts.rtt_page_ms,
+            alerts.rtt_for_s,
+            alerts.rtt_answers,
+            evaluation_s=alerts.evaluation_interval_s,
+            scrape_s=alerts.scrape_interval_s,
+        )
+        self._keep_drift_s = max(
+            alerts.drift_for_s - alerts.evaluation_interval_s - alerts.scrape_interval_s,
+            alerts.scrape_interval_s,
+        )
+        fresh = Totals.empty(alerts.drift_page_ms)
+        totals = self.totals = self.state.totals
+        if totals.drift_edges != fresh.drift_edges:
+            totals.drift_edges = fresh.drift_edges
+            totals.codec_drift_abs, totals.turn_drift_worst = fresh.codec_drift_abs, fresh.turn_drift_worst
+        self._drift_edges = fresh.drift_edges
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The live streams, those with a slot first, by slot."""
+        return sorted(self.state.streams.values(), key=lambda s: (s.slot < 0, s.slot, s.opened_t))
+
+    def apply(self, event: events.Event) -> None:
+        """Take one event."""
+        self.apply_all((event,))
+
+    def apply_all(self, batch: Iterable[events.Event], source: str = "") -> None:
+        """Take events of one source in their order."""
+        live, handlers, stale_s = self.state.streams, self._handlers, self._stale_s
+        for event in batch:
+            stream = live.get(event.stream)
+            if stream is None:
+                stream = self._open(event)
+            elif (m := event.m) is not None and not -STEP_S < event.t - m - stream.ahead < STEP_S:
+                stream.follow_clock(event.t - m)
+                if stream.closing or event.t - stream.last_t > stale_s:
+                    stream = self._take_up_again(stream, event)
+            elif stream.closing or not -CLOCK_STEP_S < event.t - stream.last_t <= stale_s:
+                stream = self._take_up_again(stream, event)
+            stream.last_t = event.t
+            stream.source = source
+            handlers[type(event)](stream, event)
+
+    def advance(self, now: float, behind: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Let time pass: playbacks end, streams that ended or went stale leave.
+
+        `behind` has, for each source with more to read, the time of its newest event: that is as far as its streams get.
+        """
+        for stream in list(self.state.streams.values()):
+            stream_now = min(now, behind.get(stream.source, now))
+            self._end_playback_by(stream, stream_now)
+            if stream_now - stream.last_t > self._stale_s or (stream.closing and not stream.speaking):
+                self._remove(stream)
+
+    def clock_set(self, by_s: float, *, in_order: bool) -> None:
+        """Take note that the wall clock was set while live streams were followed.
+
+        Their times move with it. Where events from before are still unread (not `in_order`), those whose writer gives no
+        monotonic time cannot be placed: what they are in the middle of is not measured, and counted.
+        """
+        for stream in self.state.streams.values():
+            if not isinf(stream.ahead):
+                stream.follow_clock(stream.ahead + by_s)
+            elif in_order:
+                stream.set_back(-by_s)
+            else:
+                stream.clock_set = True
+                stream.player, stream.picture, stream.trend = Player(end_t=stream.last_t), Picture(), Trend()
+
+    def drift_ms(self, stream: Stream, now: float) -> float | None:
+        """Return the drift that is shown of a stream at `now`; None while there is none, or none that anybody hears."""
+        return stream.drift_at(now, self._keep_drift_s)
+
+    def cumulative_ms(self, stream: Stream, now: float) -> float | None:
+        """Return the same had nothing ever been realigned."""
+        return stream.cumulative_at(now, self._keep_drift_s)
+
+    def rtt_ms(self, stream: Stream, now: float) -> float | None:
+        """Return the round trip that is shown of a stream at `now`; None while there is none."""
+        return stream.answers.shown_ms(now, self._lateness)
+
+    def take_paths(self, path_rtt_ms: Mapping[str, float]) -> None:
+        """Take the kernel's round-trip times by peer: the network's part of what the server alone sees."""
+        for stream in self.state.streams.values():
+            path_ms = path_rtt_ms.get(stream.peer or "")
+            if path_ms is not None:
+                stream.path_ms = path_ms
+                stream.answers.path(path_ms, self._lateness)
+
+    def _open(self, event: events.Event) -> Stream:
+        live = self.state.streams
+        if isinstance(event, (events.Resume, events.Rtx)):  # Only counted: they open no stream.
+            return Stream(event.stream, -1, event.t, event.t)
+        if len(live) >= self.settings.streams.max_streams * TRACKED_PER_SLOT:
+            self._remove(min(live.values(), key=lambda s: s.last_t))
+            self.totals.streams_dropped += 1
+        stream = live[event.stream] = Stream(event.stream, self._free_slot(), event.t, event.t)
+        if event.m is not None:
+            stream.ahead = event.t - event.m
+        return stream
+
+    def _free_slot(self) -> int:
+        taken = {stream.slot for stream in self.state.streams.values()}
+        return next((slot for slot in range(self.settings.streams.max_streams) if slot not in taken), -1)
+
+    def _take_slot(self, stream: Stream) -> None:
+        """Give a listener who is spoken to, or waits for it, the slot of one who is not: of those silent longest."""
+        idle = [s for s in self.state.streams.values() if s.slot >= 0 and not (s.asked or s.speaking)]
+        if idle:
+            longest = min(idle, key=lambda s: (not s.closing, s.last_t))
+            stream.slot, longest.slot = longest.slot, -1
+
+    def _take_up_again(self, stream: Stream, event: events.Event) -> Stream:
+        """A known id after its end, after a silence too long, or after the clock was set back."""
+        if event.t <= stream.last_t - CLOCK_STEP_S:
+            # What was sent before the step cannot be placed on the new clock: the turn goes on with a new player.
+            stream.player, stream.picture, stream.trend = Player(end_t=event.t), Picture(), Trend()
+            stream.asked_t -= stream.last_t - event.t
+            stream.drift_t -= stream.last_t - event.t
+            stream.answers.set_back(stream.last_t - event.t)
+            return stream
+        if stream.closing and not isinstance(event, events.StreamStart):
+            return stream
+        self._remove(stream)
+        return self._open(event)
+
+    def _remove(self, stream: Stream) -> None:
+        self._give_up_turns(stream, "abandoned")
+        if stream.speaking:
+            self._playback_over(stream)
+        del self.state.streams[stream.id]
+        if stream.slot >= 0:
+            waiting = [s for s in self.state.streams.values() if s.slot < 0]
+            if waiting:
+                min(waiting, key=lambda s: (not (s.asked or s.speaking), s.opened_t)).slot = stream.slot
+
+    def _give_up_turns(self, stream: Stream, outcome: str) -> None:
+        self.totals.turns[outcome] += stream.asked + stream.turn_open
+        stream.asked = stream.turn_open = False
+
+    def _playback_over(self, stream: Stream) -> None:
+        stream.speaking = False
+        self.totals.turn_drift_worst.observe(stream.worst_ms / 1000, self.totals.drift_edges)
+
+    def _end_playback_by(self, stream: Stream, t: float) -> None:
+        if stream.speaking and not stream.turn_open and t >= stream.player.end_t:
+            self._playback_over(stream)
+
+    def _sample(self, stream: Stream, t: float, drift_ms: float) -> None:
+        stream.drift_ms, stream.drift_t, stream.sampled_shift_ms = drift_ms, t, stream.shifted_ms
+        size = drift_ms if drift_ms >= 0 else -drift_ms
+        if size > stream.worst_ms:
+            stream.worst_ms = size
+        histogram = self.totals.codec_drift_abs
+        size /= 1000
+        histogram.counts[bisect_left(self._drift_edges, size)] += 1
+        histogram.sum += size
+        trend = stream.trend
+        if t >= trend.full_t:
+            trend.close(t)
+        trend.filling.append(drift_ms + stream.shifted_ms)
+
+    def _stream_start(self, stream: Stream, event: events.StreamStart) -> None:
+        if event.peer != stream.peer:
+            # Another connection has a path of its own, not known yet.
+            stream.path_ms = None
+        stream.peer, stream.kind = event.peer, event.kind
+
+    def _video(self, stream: Stream, event: events.Video) -> None:
+        picture = stream.picture
+        # While the server states the drift, frames say nothing more until the turn is over.
+        if stream.speaking and not (stream.stated and stream.turn_open):
+            self._see(stream, event)
+        picture.pts_ms = event.pts_ms
+        picture.t = event.t
+        picture.seen = True
+
+    def _see(self, stream: Stream, event: events.Video) -> None:
+        """Sample the drift at a frame that falls in the playback."""
+        t, pts_ms, player = event.t, event.pts_ms, stream.player
+        if not stream.turn_open and t > player.end_t:
+            self._playback_over(stream)
+        elif not stream.stated and 0 <= player.start_t <= t:
+            if not player.pinned:
+                player.pin(stream.picture, pts_ms, t)
+            elif pts_ms < stream.picture.pts_ms - CAMERA_RESTART_MS:
+                player.start_pts_ms += pts_ms - stream.picture.at(t)
+            self._sample(stream, t, player.drift_ms(t, pts_ms))
+
+    def _turn_start(self, stream: Stream, event: events.TurnStart) -> None:
+        self.totals.turns["abandoned"] += stream.asked
+        stream.asked, stream.asked_turn, stream.asked_t = True, event.turn, event.t
+        stream.clock_set = False
+        if stream.slot < 0:
+            self._take_slot(stream)
+
+    # Hot path, taken for every second event: deliberately inlined, see tests/bench.
+    def _audio(self, stream: Stream, event: events.Audio) -> None:
+        totals, t, dur_ms, turn = self.totals, event.t, event.dur_ms, event.turn
+        begins, unheard = False, True
+        if stream.asked or not stream.turn_open or (turn != stream.turn and turn is not None):
+            begins = self._begins_turn(stream, event)
+            if begins:
+                self._begin_speech(stream, event)
+            unheard = turn is None or turn == stream.turn
+        count = 1 if dur_ms == self._frame_ms else max(1, round(dur_ms / self._frame_ms))
+        totals.audio_frames += count
+        totals.audio_seconds += dur_ms / 1000
+        frame_id = event.frame_id
+        if frame_id is not None:
+            watch = stream.frames
+            if frame_id == watch.next_id:
+                watch.next_id = (frame_id + count) & ID_MASK
+            elif not self._observe_ids(stream, frame_id, count, begins):
+                unheard = False
+        codes = event.codes
+        if codes is not None and is_corrupt(codes, event.checksum, self._codebook_size):
+            totals.audio_frames_corrupt += 1
+        if event.expert_mask is not None:
+            totals.expert_masks[event.expert_mask] += count
+        if not unheard:
+            return
+        player = stream.player
+        if player.start_t >= 0 and t <= player.end_t:
+            player.end_t += dur_ms / 1000
+            player.sent_ms += dur_ms
+        else:
+            totals.audio_underrun_seconds += player.send(t, dur_ms, self._buffer_s)
+        pts_ms, picture_ms = event.pts_ms, event.video_pts_ms
+        if pts_ms is not None and picture_ms is not None:
+            stream.stated = True
+            self._sample(stream, t, pts_ms - picture_ms)
+        elif not stream.stated and t >= player.start_t and not stream.picture_is_fresh(t):
+            self._sample(stream, t, stream.modelled(t))
+
+    def _begins_turn(self, stream: Stream, event: events.Audio) -> bool:
+        """Whether this audio is the first of a turn (and not more of this one, or the tail of one that was cut off)."""
+        if event.turn is None:
+            return stream.asked or not stream.turn_open
+        if stream.asked and event.turn == stream.asked_turn:
+            return True
+        return event.turn not in stream.begun
+
+    def _begin_speech(self, stream: Stream, event: events.Audio) -> None:
+        turn = stream.asked_turn if event.turn is None and stream.asked else event.turn
+        cut_off = stream.turn_open
+        self.totals.turns["interrupted"] += cut_off
+        if stream.speaking:
+            self._playback_over(stream)
+        if stream.asked and turn == stream.asked_turn:
+            stream.asked = False
+            if event.t < stream.asked_t or stream.clock_set:
+                self.totals.answers_unmeasured += 1
+            else:
+                rtt_ms = (event.t - stream.asked_t) * 1000
+                self.totals.token_rtt["server"].observe(rtt_ms / 1000, RTT_EDGES)
+                stream.answers.answered(event.t, rtt_ms, turn, stream.path_ms, self._lateness)
+        stream.turn, stream.begun = turn, [turn, *stream.begun[: TURNS_KEPT - 1 if cut_off else 1]]
+        stream.speaking = stream.turn_open = True
+        if stream.slot < 0:
+            self._take_slot(stream)
+        stream.player, stream.worst_ms = Player(), 0.0
+        if not stream.stated:
+            stream.trend, stream.drift_ms = Trend(), 0.0
+            stream.shifted_ms = stream.sampled_shift_ms = 0.0
+
+    def _observe_ids(self, stream: Stream, frame_id: int, count: int, begins: bool) -> bool:
+        """Take ids that are not just the next ones; return whether any of these frames was not heard before."""
+        watch, totals = stream.frames, self.totals
+        if watch.next_id < 0 or (begins and distance(watch.next_id, frame_id) < 0):
+            watch.restart(frame_id, count)
+            return True
+        found = watch.observe(frame_id, count, self.settings.frames)
+        totals.audio_frames_lost += found.lost
+        totals.audio_frames_duplicate += found.duplicate
+        totals.audio_frames_late += found.late
+        totals.audio_loss_runs += found.loss_runs
+        if found.epoch:
+            stream.trend = Trend()
+        return found.duplicate < count
+
+    def _played(self, stream: Stream, event: events.Played) -> None:
+        if stream.speaking and event.turn in (None, stream.turn) and stream.player.start_t >= 0:
+            stream.player.heard(event.t, event.played_ms)
+
+    def _turn_end(self, stream: Stream, event: events.TurnEnd) -> None:
+        outcome = outcome_of(event.reason)
+        if stream.turn_open and event.turn == stream.turn:
+            stream.turn_open = False
+            self.totals.turns[outcome] += 1
+            self.totals.audio_underrun_seconds += max(0.0, event.t - stream.player.end_t)
+            self._end_playback_by(stream, event.t)
+        elif stream.asked and event.turn == stream.asked_turn:
+            stream.asked = False
+            self.totals.turns["no_audio" if outcome == "completed" else outcome] += 1
+
+    def _rtt(self, stream: Stream, event: events.Rtt) -> None:
+        self.totals.token_rtt["client"].observe(event.rtt_ms / 1000, RTT_EDGES)
+        # A report of a turn before the newest is too late: the server's estimate has counted.
+        if event.turn is None or event.turn not in stream.begun[1:]:
+            stream.answers.report(event.t, event.rtt_ms, event.turn, self._lateness)
+
+    def _realign(self, stream: Stream, event: events.Realign) -> None:
+        self.totals.codec_realign += 1
+        stream.realign(event.t, event.shift_ms)
+
+    def _rtx(self, stream: Stream, event: events.Rtx) -> None:
+        self.totals.count_rtx(event.result)
+
+    def _resume(self, stream: Stream, event: events.Resume) -> None:
+        self.totals.count_resume(event.result, event.replayed or 0, event.extra_ms, again=bool(event.again))
+
+    def _stream_end(self, stream: Stream, event: events.StreamEnd) -> None:
+        self._give_up_turns(stream, "abandoned")
+        stream.closing = True
+        self._end_playback_by(stream, event.t)

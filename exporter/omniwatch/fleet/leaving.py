@@ -1,0 +1,45 @@
+"""A device's word that it goes off as planned: a sample given to its vmagent."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+from omniwatch.fleet.uplink_metrics import OFF
+from omniwatch.settings import Settings
+
+TIMEOUT_S = 5.0
+
+
+class LeavingError(Exception):
+    """The word was not taken; the message is one line."""
+
+
+def line(settings: Settings, now: float) -> str:
+    """Return the sample in Prometheus' text format, with the labels of all that goes up."""
+    fleet = settings.fleet
+    labels = {
+        "site": fleet.site,
+        "device": settings.site.device,
+        "model": fleet.model,
+        "release": fleet.release,
+    }
+    written = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items())
+    return f"{OFF.name}{{{written}}} {now:.3f}\n"
+
+
+def say_off(settings: Settings, now: float) -> None:
+    """Give the sample to vmagent, which sends what it has before it ends. Raises LeavingError."""
+    fleet = settings.fleet
+    if not fleet.remote_write_url:
+        raise LeavingError("fleet.remote_write_url is empty: this device has no uplink to say it by")
+    if fleet.agent != "vmagent":
+        raise LeavingError(
+            "fleet.agent: prometheus takes no word; give this device `hours` in the fleet file"
+        )
+    address = f"http://{fleet.agent_address}/api/v1/import/prometheus"
+    request = urllib.request.Request(address, line(settings, now).encode())
+    try:
+        urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
+    except OSError as error:
+        raise LeavingError(f"{address}: {getattr(error, 'reason', error)}") from error

@@ -1,0 +1,1 @@
+"""From a source's lines to events, each counted once."""

@@ -1,0 +1,202 @@
+"""One robot's messages on their way: a thread that sends what its outbox has ready, until the robot has it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from omniwatch.notify import messages, robots
+from omniwatch.notify.metrics import Metrics
+from omniwatch.notify.outbox import Outbox
+from omniwatch.notify.queue_file import QueueFile
+from omniwatch.notify.robots import Verdict
+from omniwatch.settings.receivers import Notify, Robot
+
+log = logging.getLogger(__name__)
+MAX_ANSWER = 64 * 2**10
+IDLE_S = 60.0
+STRUCK = "***"
+MIN_SECRET = 6
+"""Shorter parts of an address are no secret: /v2, hook, send."""
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follow no redirection: the message would be left behind, and its address be shown to another host."""
+
+    def redirect_request(self, *args: Any) -> None:
+        """Return no other request."""
+
+
+_opener = urllib.request.build_opener(_Stay)
+
+
+class NotifyError(ValueError):
+    """The bridge cannot work with these settings; the message is one line."""
+
+
+class Sender:
+    """Carries messages to one robot, in a thread of its own, and has those that wait kept at `place`.
+
+    What is due is told by `now`, a monotonic time in seconds: a device's clock is set once it has a network. `wall` gives
+    seconds since the epoch, for signatures alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        robot: Robot,
+        settings: Notify,
+        metrics: Metrics,
+        kept: QueueFile,
+        place: str,
+        now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.robot = robot
+        self._name = name
+        self._timeout_s = settings.timeout_s
+        self._metrics = metrics
+        self._kept, self._place = kept, place
+        self._now, self._wall = now, wall
+        self._outbox = Outbox(
+            settings.per_minute, settings.try_for_s, robot.language, lambda one: robots.fits(robot, one)
+        )
+        self._news = threading.Condition()
+        self._stopping = False
+        self._secrets()
+        for verdict in Verdict:
+            metrics.attempts.labels(name, verdict.value)
+        metrics.merged.labels(name)
+        metrics.given_up.labels(name)
+        for found in kept.pending(place):
+            self._outbox.put(found.message, found.since)
+        metrics.waiting.labels(name).set(len(self._outbox))
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether messages are still carried."""
+        return self._thread.is_alive()
+
+    def put(self, message: messages.Message) -> None:
+        """Take a message to deliver as soon as may be; it is kept when this returns."""
+        with self._news:
+            self._outbox.put(message, self._now())
+            self._changed()
+            self._news.notify()
+
+    def stop(self, within_s: float) -> None:
+        """Deliver what can be delivered at once, and end."""
+        with self._news:
+            self._stopping = True
+            self._news.notify()
+        self._thread.join(within_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                self._give_up(self._outbox.expire(self._now()), "not delivered in time")
+                wait = self._outbox.wait_s(self._now())
+                if self._stopping and wait != 0:
+                    return
+                if wait != 0:
+                    self._news.wait(IDLE_S if wait is None else min(wait, IDLE_S))
+                    continue
+                message, parts = self._outbox.take(self._now())
+            verdict, why = self._send(message)
+            with self._news:
+                self._metrics.attempts.labels(self._name, verdict.value).inc()
+                if verdict is Verdict.LATER:
+                    log.warning("not delivered, will be tried again", extra=self._about(message, why))
+                    self._outbox.failed(self._now())
+                    continue
+                self._outbox.settled(parts)
+                self._changed()
+                if verdict is Verdict.REFUSED:
+                    self._give_up(parts, why)
+                elif len(parts) > 1:
+                    self._metrics.merged.labels(self._name).inc(len(parts))
+
+    def _send(self, message: messages.Message) -> tuple[Verdict, str]:
+        try:
+            url, secret = self._secrets()
+            request = robots.request(self.robot, url, secret, message, self._wall())
+            headers = {"Content-Type": "application/json; charset=utf-8"}
+            call = urllib.request.Request(request.url, request.body, headers)
+            with _opener.open(call, timeout=self._timeout_s) as answer:
+                verdict, why = robots.verdict(self.robot.kind, answer.status, answer.read(MAX_ANSWER))
+                return verdict, without(why, url, request.url, secret)
+        except urllib.error.HTTPError as error:
+            return robots.verdict(self.robot.kind, error.code, b"")
+        except Exception as error:
+            # Whatever it is, the next message must find the thread alive; and its text may hold the address, whose token
+            # is a secret.
+            return Verdict.LATER, type(error).__name__
+
+    def _secrets(self) -> tuple[str, str]:
+        """Read address and secret anew, so that they can be changed under the running bridge. Raises NotifyError."""
+        url = _secret(self.robot.url_file)
+        if not _is_address(url):
+            raise NotifyError(f"{self.robot.url_file}: holds no address of a robot")
+        return url, _secret(self.robot.secret_file) if self.robot.secret_file else ""
+
+    def _give_up(self, given_up: list[messages.Message], why: str) -> None:
+        for message in given_up:
+            self._metrics.given_up.labels(self._name).inc()
+            log.error("given up", extra=self._about(message, why))
+        if given_up:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._metrics.waiting.labels(self._name).set(len(self._outbox))
+        self._kept.keep(self._place, self._outbox.waiting)
+
+    def _about(self, message: messages.Message, why: str) -> dict[str, dict[str, str]]:
+        return {"fields": {"robot": self._name, "title": message.title, "why": why}}
+
+
+def without(text: str, *secrets: str) -> str:
+    """Strike out of a robot's words what is in its addresses and secrets: paths, values, the whole."""
+    parts: set[str] = set()
+    for secret in secrets:
+        split = urlsplit(secret)
+        parts |= {
+            secret,
+            split.query,
+            split.path,
+            *split.path.split("/"),
+            *dict(parse_qsl(split.query)).values(),
+        }
+    parts |= {unquote(part) for part in parts}
+    for part in sorted(parts, key=len, reverse=True):
+        if len(part) >= MIN_SECRET:
+            text = re.sub(re.escape(part), STRUCK, text, flags=re.IGNORECASE)
+    return text
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return good and url.isascii() and url.isprintable() and " " not in url
+
+
+def _secret(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotifyError(f"{name}: {getattr(error, 'strerror', None) or 'is not text'}") from error

@@ -1,0 +1,149 @@
+"""Have what was heard written down by a speech recognition, and count the words that differ from the text beside it."""
+
+from __future__ import annotations
+
+import binascii
+import http.client
+import io
+import json
+import secrets
+import struct
+import wave
+from dataclasses import dataclass
+
+from omniwatch.probe.report import connect
+from omniwatch.probe.target import Target
+from omniwatch.probe.words import word_error_rate
+
+PATH = "/v1/audio/transcriptions"
+MAX_ANSWER_BYTES = 2**20
+SAMPLE_RATE_HZ = 24_000
+"""Of bare samples, where nothing else is stated."""
+_CHUNK = struct.Struct("<4sI")
+
+
+class TranscriptError(Exception):
+    """There is no transcript; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a turn's text says and what its speech was heard to say; `error` says why there is no transcript."""
+
+    said: str
+    heard: str | None = None
+    errors: int = 0
+    count: int = 0
+    error: str | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """The word error rate: substitutions, deletions and insertions by words said. Above 1 where much was added."""
+        return self.errors / self.count if self.heard is not None and self.count else None
+
+
+class Recording:
+    """The text of a turn and the speech that came with it, as 16-bit samples of one channel."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._samples = bytearray()
+        self._rate_hz = SAMPLE_RATE_HZ
+        self._error: str | None = None
+
+    def text(self, piece: str | None) -> None:
+        """Take a piece of the text."""
+        self._text.append(piece or "")
+
+    def sound(self, piece: str | None, encoding: str | None = None, rate_hz: float | None = None) -> None:
+        """Take a piece of base64 speech: WAV or bare 16-bit samples."""
+        try:
+            content = binascii.a2b_base64(piece or "")
+        except ValueError:
+            self._error = "the speech is no base64"
+            return
+        if content[:4] == b"RIFF":
+            self._file(content)
+        elif encoding in (None, "pcm", "pcm16", "wav"):
+            self._rate_hz = int(rate_hz or self._rate_hz)
+            self._samples += content
+        elif content:
+            self._error = f"speech as {encoding} is not understood"
+
+    def _file(self, content: bytes) -> None:
+        at = 12
+        while at + _CHUNK.size <= len(content):
+            name, length = _CHUNK.unpack_from(content, at)
+            at += _CHUNK.size
+            if name == b"fmt " and at + 16 <= len(content):
+                kind, channels, rate_hz, _, _, bits = struct.unpack_from("<HHIIHH", content, at)
+                if (kind, channels, bits) != (1, 1, 16):
+                    self._error = (
+                        f"a WAV of format {kind}, {channels} channels, {bits} bits is not understood"
+                    )
+                self._rate_hz = rate_hz
+            elif name == b"data":
+                self._samples += content[at : at + length] if length else content[at:]
+                return
+            at += length + length % 2
+
+    def said(self) -> str:
+        """Return the text."""
+        return "".join(self._text).strip()
+
+    def wav(self) -> bytes:
+        """Return the speech as one file. Raises TranscriptError."""
+        if self._error is not None:
+            raise TranscriptError(self._error)
+        file = io.BytesIO()
+        with wave.open(file, "wb") as sound:
+            sound.setnchannels(1)
+            sound.setsampwidth(2)
+            sound.setframerate(self._rate_hz)
+            sound.writeframes(bytes(self._samples[: len(self._samples) // 2 * 2]))
+        return file.getvalue()
+
+
+class Transcriber:
+    """A speech recognition behind OpenAI's API."""
+
+    def __init__(self, target: Target, timeout_s: float) -> None:
+        self._target = target
+        self._timeout_s = timeout_s
+
+    def words(self, recording: Recording) -> Words:
+        """Return what was said and heard. Never raises for what the server or the network does."""
+        said = recording.said()
+        try:
+            heard = self._transcribe(recording.wav())
+        except TranscriptError as error:
+            return Words(said, error=str(error))
+        errors, count = word_error_rate(said, heard)
+        return Words(said, heard, errors, count, None if count else "no text came with the speech")
+
+    def _transcribe(self, wav: bytes) -> str:
+        boundary = secrets.token_hex(16)
+        head = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="response_format"\r\n\r\njson\r\n'
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="heard.wav"\r\n'
+            "Content-Type: audio/wav\r\n\r\n"
+        )
+        body = head.encode() + wav + f"\r\n--{boundary}--\r\n".encode()
+        connection = connect(self._target, self._timeout_s)
+        try:
+            sent = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+            connection.request("POST", self._target.prefix + PATH, body, sent)
+            answer = connection.getresponse()
+            content = answer.read(MAX_ANSWER_BYTES)
+            if answer.status != 200:
+                raise TranscriptError(f"POST {PATH}: {answer.status} {answer.reason}")
+            text = json.loads(content).get("text")
+        except (OSError, http.client.HTTPException) as error:
+            raise TranscriptError(f"POST {PATH}: {error}") from error
+        except (ValueError, AttributeError) as error:
+            raise TranscriptError(f"POST {PATH}: no transcription: {content[:60]!r}") from error
+        finally:
+            connection.close()
+        if not isinstance(text, str):
+            raise TranscriptError(f"POST {PATH}: a transcription without a text")
+        return text.strip()

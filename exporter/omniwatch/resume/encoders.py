@@ -1,0 +1,211 @@
+"""Encode a turn for the wire: binary frames, or server-sent events with ids. One encoder serves one turn."""
+
+from __future__ import annotations
+
+import json
+from binascii import b2a_base64
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from omniwatch import frames
+from omniwatch.frames import Kind
+from omniwatch.resume import sse
+from omniwatch.resume.sse import Chat, Cutter
+
+
+class Piece(NamedTuple):
+    """What takes one place in the turn, before it is given its frame id and part."""
+
+    kind: Kind
+    payload: bytes | memoryview
+
+
+class Encoder(Protocol):
+    """Turns the model server's events into pieces, and pieces into bytes on the wire."""
+
+    media_type: str
+    done: bool
+    """Whether the model server has said that the turn is whole."""
+
+    def pieces(self, raw: bytes) -> Iterator[Piece]:
+        """Yield what one event's data says."""
+
+    def rest(self) -> Iterator[Piece]:
+        """Yield what was held back, when the model server has ended."""
+
+    def wire(self, piece: Piece, frame_id: int, part: int) -> bytes:
+        """Return the piece's bytes at its place in the turn."""
+
+    def ended(self, reason: str, frame_id: int, part: int) -> bytes:
+        """Return the bytes that say that nothing follows and why; b"" where the turn has said so itself.
+
+        Part 0 is no place in the turn: only this connection ends.
+        """
+
+    def idle(self, frame_id: int) -> bytes:
+        """Return bytes that say nothing but that the stream is alive."""
+
+
+class BinaryEncoder:
+    """Frames of frames.py: speech as PCM16, text as text, all else as the model server's JSON."""
+
+    media_type = frames.MEDIA_TYPE
+
+    def __init__(self, frame_ms: float) -> None:
+        self._cutter = Cutter(frame_ms)
+        self.done = False
+
+    def pieces(self, raw: bytes) -> Iterator[Piece]:
+        """Yield what one event's data says."""
+        if raw == sse.DONE:
+            self.done = True
+            yield from self.rest()
+            return
+        chat = sse.read(raw)
+        text = chat.text
+        if text is not None:
+            yield Piece(Kind.TEXT, text.encode())
+        elif chat.pcm is None:
+            yield Piece(Kind.EVENT, raw)
+        else:
+            yield from self._speech(chat, chat.pcm)
+
+    def _speech(self, chat: Chat, pcm: sse.Pcm) -> Iterator[Piece]:
+        if self._cutter.format != (pcm.rate_hz, pcm.channels):
+            yield from self.rest()
+            samples = round(pcm.rate_hz * self._cutter.frame_ms / 1000)
+            said = {
+                "codec": "pcm16",
+                "sample_rate_hz": pcm.rate_hz,
+                "channels": pcm.channels,
+                "frame_samples": samples,
+            }
+            yield Piece(Kind.FORMAT, json.dumps(said).encode())
+        for samples_view in self._cutter.push(pcm):
+            yield Piece(Kind.SPEECH, samples_view)
+        if chat.extra:
+            if chat.body["choices"][0].get("finish_reason"):
+                yield from self.rest()
+            yield Piece(Kind.EVENT, msgspec.json.encode(_with_content(chat.body, "")))
+
+    def rest(self) -> Iterator[Piece]:
+        """Yield what was held back, when the model server has ended."""
+        left = self._cutter.flush()
+        if left is not None:
+            yield Piece(Kind.SPEECH, left)
+
+    def wire(self, piece: Piece, frame_id: int, part: int) -> bytes:
+        """Return the piece's frame."""
+        return frames.encode(frame_id, piece.payload, kind=piece.kind, part=part)
+
+    def ended(self, reason: str, frame_id: int, part: int) -> bytes:
+        """Return the frame that says why nothing follows."""
+        return frames.encode(frame_id, json.dumps({"reason": reason}).encode(), kind=Kind.END, part=part)
+
+    def idle(self, frame_id: int) -> bytes:
+        """Return a frame without payload."""
+        return frames.encode(frame_id, b"", kind=Kind.IDLE)
+
+
+class SseEncoder:
+    """Server-sent events as the model server's own, speech cut to one frame an event; `id` is "frame" or "frame.part"."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, frame_ms: float) -> None:
+        self._cutter = Cutter(frame_ms)
+        self._last: dict[str, Any] = {}
+        self.done = False
+
+    def pieces(self, raw: bytes) -> Iterator[Piece]:
+        """Yield what one event's data says."""
+        if raw == sse.DONE:
+            self.done = True
+            yield from self.rest()
+            yield Piece(Kind.EVENT, raw)
+            return
+        chat = sse.read(raw)
+        if chat.pcm is None:
+            yield Piece(Kind.EVENT, raw)
+            return
+        if self._cutter.format != (chat.pcm.rate_hz, chat.pcm.channels):
+            yield from self.rest()
+        # An end and what was used belong to the whole event: they stay with its last frame.
+        self._last = _with_content(chat.body, "", finish_reason=None) | {"usage": None}
+        cut = list(self._cutter.push(chat.pcm))
+        if chat.body["choices"][0].get("finish_reason"):
+            left = self._cutter.flush()
+            cut += [left] if left is not None else []
+        if not chat.extra:
+            yield from (self._event(self._last, samples) for samples in cut)
+        elif cut:
+            yield from (self._event(self._last, samples) for samples in cut[:-1])
+            yield self._event(chat.body, cut[-1])
+        else:
+            # The audio is still buffered. Send zero-length audio: plain SSE clients fail when the field is missing.
+            yield Piece(Kind.EVENT, self._event(chat.body, memoryview(b"")).payload)
+
+    def rest(self) -> Iterator[Piece]:
+        """Yield what was held back, when the model server has ended."""
+        left = self._cutter.flush()
+        if left is not None:
+            yield self._event(self._last, left)
+
+    def _event(self, body: dict[str, Any], samples: memoryview) -> Piece:
+        rate, channels = self._cutter.format or (0, 0)
+        sound = b"".join((riff(rate, channels, len(samples)), samples))
+        count = len(samples) // (2 * channels)
+        said = _with_content(body, b2a_base64(sound, newline=False).decode(), frame_count=count)
+        return Piece(Kind.SPEECH, msgspec.json.encode(said))
+
+    def wire(self, piece: Piece, frame_id: int, part: int) -> bytes:
+        """Return the piece's event."""
+        place = b"id: %d.%d\n" % (frame_id, part) if part else b"id: %d\n" % frame_id
+        lines = bytes(piece.payload).replace(b"\n", b"\ndata: ")
+        return b"".join((place, b"data: ", lines, b"\n\n"))
+
+    def ended(self, reason: str, frame_id: int, part: int) -> bytes:
+        """Return an event named "end", unless the turn has said "[DONE]" and that was all."""
+        if self.done and reason == "done":
+            return b""
+        place = b"id: %d.%d\n" % (frame_id, part) if part else b""
+        return b'%sevent: end\ndata: {"reason": "%s"}\n\n' % (place, reason.encode())
+
+    def idle(self, frame_id: int) -> bytes:
+        """Return a comment."""
+        return b": still here\n\n"
+
+
+def _with_content(body: dict[str, Any], content: str, **changed: Any) -> dict[str, Any]:
+    """Return the event with other content, and other values of its choice's or its audio_metadata's fields."""
+    choice = body["choices"][0]
+    choice = choice | {"delta": choice["delta"] | {"content": content}}
+    for name, value in changed.items():
+        meta = choice.get("audio_metadata")
+        if name in choice:
+            choice[name] = value
+        elif isinstance(meta, dict) and name in meta:
+            choice["audio_metadata"] = meta | {name: value}
+    return body | {"choices": [choice]}
+
+
+def riff(rate_hz: int, channels: int, size: int) -> bytes:
+    """Return the 44 bytes before `size` bytes of PCM16 in a WAV file."""
+    return b"".join(
+        (
+            b"RIFF",
+            (36 + size).to_bytes(4, "little"),
+            b"WAVEfmt ",
+            (16).to_bytes(4, "little"),
+            (1).to_bytes(2, "little"),
+            channels.to_bytes(2, "little"),
+            rate_hz.to_bytes(4, "little"),
+            (2 * channels * rate_hz).to_bytes(4, "little"),
+            (2 * channels).to_bytes(2, "little"),
+            (16).to_bytes(2, "little"),
+            b"data",
+            size.to_bytes(4, "little"),
+        )
+    )

@@ -1,0 +1,313 @@
+"""omniwatch.yaml as typed settings: every threshold has its one home here, and a default that needs no file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+from msgspec import Meta, inspect
+
+from omniwatch.settings.alerts import (
+    Device,
+    Early,
+    ModelServer,
+    Objective,
+    Positive,
+    Resumption,
+    Share,
+    SidecarAlerts,
+    short_windows,
+)
+from omniwatch.settings.fleet import Fleet, Label
+from omniwatch.settings.histograms import RTT_EDGES
+from omniwatch.settings.receivers import Notify, Receivers
+from omniwatch.system import ports
+
+PCM_BYTES_PER_S = 48_000
+"""24 kHz, 16 bits, one channel: the model's speech."""
+
+
+class SettingsError(ValueError):
+    """The settings do not hold; the message is one line: file, path of the setting, what was wrong."""
+
+
+class Streams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How live streams are followed and how the listener's player is modelled."""
+
+    playout_buffer_ms: Annotated[float, Meta(ge=0, le=10_000)] = 80
+    """Speech a client holds back before it starts to play."""
+    stale_after_s: Positive = 60
+    """Time without events after which a stream is dropped, its series with it."""
+    max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
+    """Streams with series of their own: the number of values of the label `stream`."""
+    codebook_bits: Annotated[int, Meta(ge=1, le=16)] = 11
+    """Bits of a codec code: 11 are 2048 entries a codebook. 16 switches the check off."""
+
+
+class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Windows and thresholds of the frame protocol."""
+
+    frame_ms: Positive = 80
+    """Length of one codec frame (12.5 Hz)."""
+    cache_win: Annotated[int, Meta(ge=1, le=100_000)] = 75
+    """Frames the server keeps for clients that come back: 75 are 6 s."""
+    client_win: Annotated[int, Meta(ge=1, le=100_000)] = 150
+    """Frames the client keeps: 150 are 12 s."""
+    rtx_thr: Annotated[int, Meta(ge=1, le=1000)] = 3
+    """Frames lost in a row from which on they are asked for again."""
+    drift_ms: Positive = 40
+    """Drift past which audio is forced back onto the picture. A client or server that does so has a setting
+    of its own."""
+
+
+class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of a turn the model server holds, and how long, for a client that lost the network."""
+
+    grace_s: Positive = 30
+    """Time a client may be away. After it, its turn is cancelled."""
+    heartbeat_s: Positive = 0.25
+    """Pause between signs of life on a connection that has nothing to send, so that a client can tell a slow
+    model from a lost network."""
+    event_streams: bool = True
+    """Whether a client that asks for resumption in server-sent events (`Accept: text/event-stream;omniwatch=resume`) gets
+    ids and can come back, too. False: only one that asks for binary frames."""
+    ids_in_urls: bool = True
+    """Whether `GET` and `DELETE /v1/resume/ID` are answered and `Content-Location` names that URL, as before version 1.1 of
+    the contract. Access logs keep URLs, and an id in one is as good as a key: set it to false where no page needs it."""
+    max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
+    """Turns held at once, those of absent clients included."""
+    max_streams_per_address: Annotated[int, Meta(ge=1, le=4096)] = 16
+    """The same, of clients at one address. Behind a reverse proxy all have its address: there, as many as `max_streams`."""
+    turn_bytes: Annotated[int, Meta(ge=65_536)] = 8 * 2**20
+    """Size up to which a turn is held whole (8 MiB are 174 s of 24 kHz speech). Past it, only its last
+    `frames.cache_win` frames are."""
+    total_bytes: Annotated[int, Meta(ge=65_536)] = 64 * 2**20
+    """Memory of all turns together."""
+    resumes_per_s: Positive = 5
+    """Resumes of one stream a second, in the long run."""
+    resumes_burst: Positive = 10
+    """Resumes of one stream at once."""
+    rtx_per_s: Positive = 10
+    """Retransmissions and reports of one stream a second, in the long run."""
+    rtx_burst: Positive = 20
+    """Retransmissions and reports of one stream at once."""
+    misses_per_s: Positive = 1
+    """Requests a second from one address that name an unknown stream; more are refused."""
+    misses_burst: Positive = 10
+    """Requests at once from one address that name an unknown stream."""
+
+
+class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When the pages of the contract are sent. A `_for_s` is how long a condition must hold first."""
+
+    drift_page_ms: Positive = 60
+    """Drift, either way, past which `CodecDrift` pages."""
+    drift_for_s: Annotated[int, Meta(ge=0)] = 15
+    """Time the drift must stay past `drift_page_ms` before the page."""
+    rtt_page_ms: Positive = 800
+    """Round trip past which `TokenRTT` pages."""
+    rtt_for_s: Annotated[int, Meta(ge=0)] = 20
+    """Time the round trip must stay past `rtt_page_ms` before the page."""
+    rtt_answers: Annotated[int, Meta(ge=1)] = 3
+    """Late answers in a row that page: fewer are shown for a shorter time than `rtt_for_s`."""
+    red_line_ms: Positive = 750
+    """Answer time a user should get: an objective, not a page. It must be an edge of the histogram
+    `omni_token_rtt_seconds`."""
+    turns_share: Share = 0.2
+    """Share of turns out of sync past which `TurnsOutOfSync` pages."""
+    turns_min: Annotated[int, Meta(ge=1)] = 3
+    """Turns below which `TurnsOutOfSync` concludes nothing."""
+    turns_window_s: Annotated[int, Meta(ge=1)] = 300
+    """Time over which `TurnsOutOfSync` counts turns: at least four scrapes and evaluations."""
+    scrape_interval_s: Annotated[int, Meta(ge=1)] = 1
+    """Pause between two scrapes of the sidecar."""
+    evaluation_interval_s: Annotated[int, Meta(ge=1)] = 5
+    """Pause between two evaluations of the rules, in Prometheus and in their unit tests."""
+
+    def __post_init__(self) -> None:
+        """Refuse a window that holds too few samples to count turns in."""
+        shortest = 4 * max(self.scrape_interval_s, self.evaluation_interval_s)
+        if self.turns_window_s < shortest:
+            raise ValueError(
+                f"turns_window_s: expected a whole number >= {shortest}, four scrapes and evaluations, "
+                f"got {self.turns_window_s}"
+            )
+        edges_ms = [round(edge * 1000) for edge in RTT_EDGES]
+        if self.red_line_ms not in edges_ms:
+            raise ValueError(
+                f"red_line_ms: expected an edge of omni_token_rtt_seconds, {edges_ms}, got {self.red_line_ms:g}"
+            )
+
+
+HostName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$")]
+
+
+class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Addresses that the rendered files name."""
+
+    exporter: str = f"127.0.0.1:{ports.SIDECAR}"
+    """Address at which the sidecar serves and Prometheus scrapes it."""
+    alertmanager: str = "127.0.0.1:9093"
+    """Address of this device's Alertmanager."""
+    device: Label = "orin"
+    """Name of this device in its alerts: one name a device, whatever runs on it."""
+    model_server: str = "127.0.0.1:8000"
+    """Address of the model server's own `/metrics`. Empty: it is not scraped, and no alert says that it is
+    down."""
+    hosts: list[HostName] = []
+    """Names by which browsers reach the sidecar's pages, beside its addresses, localhost, the host's own name and
+    `device`."""
+    runbook_base_url: str = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
+    """Address below which the runbooks' pages stand; alerts link to them."""
+
+
+class Grafana(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the dashboards go, pushed over its API or found by its provisioning."""
+
+    url: Annotated[str, Meta(pattern="^https?://[^/]")] = "http://127.0.0.1:3000"
+    """Address of Grafana's API."""
+    folder: Annotated[str, Meta(min_length=1)] = "Omniwatch"
+    """Title of the folder that holds the dashboards."""
+    prometheus_url: Annotated[str, Meta(pattern="^https?://[^/]")] = "http://127.0.0.1:9090"
+    """Prometheus, as Grafana reaches it."""
+    dashboards_dir: Annotated[str, Meta(pattern="^/")] = "/var/lib/grafana/dashboards/omniwatch"
+    """Directory in which a provisioned Grafana finds the rendered files."""
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The model server this device runs, as systemd knows it."""
+
+    unit: Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_.@\\-]+\.(service|scope|slice)$")] = "qwen3-omni.service"
+    """systemd unit of the model server: its CPU limits, restarts and state are watched."""
+    container_id_file: str = "/run/qwen3-omni/container.id"
+    """File in which a unit that starts a container leaves its id (`docker run --cidfile`). The cgroup watched
+    is then the container's."""
+    profile: str = "orin"
+    """How the model server is started: a file of `deploy/profiles/`, without `.yaml`."""
+    device_memory_gb: Positive = 64
+    """Memory of the device, of CPUs and GPU together. A profile that needs more is refused."""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of omniwatch.yaml."""
+
+    sources: Annotated[list[str], Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: ["tail:/run/omniwatch/events.jsonl"]
+    )
+    """Sources of events, where the command line names none."""
+    streams: Streams = Streams()
+    frames: Frames = Frames()
+    resume: Resume = Resume()
+    alerts: Alerts = Alerts()
+    early: Early = Early()
+    objective: Objective = Objective()
+    model_server: ModelServer = ModelServer()
+    sidecar: SidecarAlerts = SidecarAlerts()
+    resumption: Resumption = Resumption()
+    device: Device = Device()
+    receivers: Receivers = Receivers()
+    notify: Notify = Notify()
+    site: Site = Site()
+    fleet: Fleet = Fleet()
+    grafana: Grafana = Grafana()
+    server: Server = Server()
+
+    def __post_init__(self) -> None:
+        """Refuse windows of the alerts that hold too few samples to count in, and memory that holds no window of frames."""
+        shortest = 4 * max(self.alerts.scrape_interval_s, self.alerts.evaluation_interval_s)
+        for group in ("early", "objective", "model_server", "sidecar", "resumption", "device"):
+            if wrong := short_windows(group, getattr(self, group), shortest):
+                raise ValueError(wrong)
+        window_bytes = self.frames.cache_win * self.frames.frame_ms / 1000 * PCM_BYTES_PER_S
+        for name in ("turn_bytes", "total_bytes"):
+            if getattr(self.resume, name) < window_bytes:
+                raise ValueError(
+                    f"resume.{name}: expected a whole number >= {window_bytes:.0f}, frames.cache_win frames of 24 kHz "
+                    f"PCM16, got {getattr(self.resume, name)}"
+                )
+
+
+def load(path: Path | None) -> Settings:
+    """Read settings from a YAML file; without a path, the defaults. Raises SettingsError."""
+    if path is None:
+        return Settings()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return parse(text, path.name)
+
+
+def parse(text: str, name: str = "omniwatch.yaml") -> Settings:
+    """Validate YAML text. Raises SettingsError that names the setting, what it takes and what it got."""
+    try:
+        raw = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{name}: {' '.join(str(error).split())}") from error
+    try:
+        return msgspec.convert({} if raw is None else raw, Settings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{name}: {explain(str(error), raw, Settings)}") from error
+
+
+_OWN = re.compile(r"[\w.\[\]]+: ")
+"""How a message of a setting's own check begins: with the setting's name."""
+
+
+def explain(message: str, raw: Any, of: type) -> str:
+    """Turn msgspec's message ("Expected `float`, got `str` - at `$.alerts.x`") into one for a user of YAML.
+
+    `raw` is what did not convert to `of`.
+    """
+    what, _, where = message.partition(" - at `$")
+    steps = where.rstrip("`").replace("[", ".[").strip(".").split(".")
+    value, kind, path = raw, inspect.type_info(of), ""
+    for step in filter(None, steps):
+        if isinstance(kind, inspect.StructType):
+            value = value[step]
+            kind = next(field.type for field in kind.fields if field.name == step)
+        elif isinstance(kind, inspect.ListType):
+            value, kind = list(value)[int(step.strip("[]"))], kind.item_type
+        path += step if step.startswith("[") or not path else f".{step}"
+    if _OWN.match(what):
+        return f"{path}.{what}".removeprefix(".")
+    if what.startswith("Object "):
+        field, problem = what.split("`")[1], "no such setting" if "unknown field" in what else "is missing"
+        return f"{path + '.' if path else ''}{field}: {problem}"
+    got = value if isinstance(value, (str, int, float)) else type(value).__name__
+    return f"{path + ': ' if path else ''}expected {_expected(kind)}, got {json.dumps(got)}"
+
+
+def _expected(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.UnionType):
+        kind = next(one for one in kind.types if not isinstance(one, inspect.NoneType))
+    if isinstance(kind, inspect.LiteralType):
+        return f"one of {', '.join(map(str, kind.values))}"
+    words = {
+        inspect.BoolType: "true or false",
+        inspect.FloatType: "a number",
+        inspect.IntType: "a whole number",
+        inspect.StrType: "text",
+        inspect.StructType: "a mapping",
+        inspect.ListType: "a list",
+        inspect.DictType: "a mapping",
+    }
+    bounds = (
+        ("gt", ">"),
+        ("ge", ">="),
+        ("lt", "<"),
+        ("le", "<="),
+        ("pattern", "like"),
+        ("min_length", "of at least"),
+        ("max_length", "of at most"),
+    )
+    limits = (
+        f" {sign} {getattr(kind, name, None)}"
+        for name, sign in bounds
+        if getattr(kind, name, None) is not None
+    )
+    return words.get(type(kind), type(kind).__name__) + ",".join(limits)

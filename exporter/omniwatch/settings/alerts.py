@@ -1,0 +1,216 @@
+"""The thresholds of the alerts beyond the two of the contract, one group a rules file; settings.py holds them together.
+
+A `_for_s` is how long a condition must hold, a `_window_s` the time that counters are looked at over.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(gt=0, lt=1)]
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[int, Meta(ge=1)]
+Hold = Annotated[int, Meta(ge=0)]
+
+
+class Early(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Warnings before the page, and faults that the two curves do not show (alerts/early.rules.yaml)."""
+
+    eta_page_s: Positive = 120
+    """`DriftImminent` pages when the drift, at its present slope, reaches the page threshold within this
+    time."""
+    eta_page_for_s: Hold = 15
+    """Time the forecast of `DriftImminent` must hold."""
+    eta_page_share: Share = 0.5
+    """Part of the way to the page threshold that the drift must have come before `DriftImminent` fires."""
+    eta_ticket_s: Positive = 600
+    """`DriftAhead` files a ticket when the drift, at its present slope, reaches the page threshold within
+    this time."""
+    eta_ticket_for_s: Hold = 60
+    """Time the forecast of `DriftAhead` must hold."""
+    eta_ticket_share: Share = 0.35
+    """Part of the way to the page threshold that the drift must have come before `DriftAhead` fires."""
+    lead_ms: Positive = 45
+    """Lead of the voice from which on people notice it (ITU-R BT.1359, EBU R37); a lag is noticed from 125 ms
+    on."""
+    lead_for_s: Hold = 15
+    """Time the lead must last before `VoiceLeads` fires."""
+    silent_s: Positive = 5
+    """Time a listener waits for speech that is due before `StreamSilent` counts it."""
+    silent_for_s: Hold = 5
+    """Time that wait must last on before `StreamSilent` pages."""
+    loss_runs: Count = 3
+    """Runs of at least `frames.rtx_thr` lost frames from which on `FrameLossRuns` fires."""
+    loss_window_s: Seconds = 300
+    """Time over which those runs are counted."""
+
+
+class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The red line as an objective: how fast its budget of late answers burns (alerts/objectives.rules.yaml)."""
+
+    in_time_share: Share = 0.95
+    """Share of answers that should come within `alerts.red_line_ms`."""
+    answers_min: Count = 30
+    """Answers in the long window below which nothing is concluded."""
+    page_burn: Positive = 14.4
+    """Speed at which the budget of late answers burns, as a multiple of the sustainable one, from which on
+    `RedLineBurn` pages."""
+    page_window_s: Seconds = 3600
+    """Long window of `RedLineBurn`."""
+    page_short_s: Seconds = 300
+    """Short window of `RedLineBurn`: the budget must still burn there."""
+    ticket_burn: Positive = 6
+    """The same multiple, from which on `RedLineErosion` files a ticket."""
+    ticket_window_s: Seconds = 21_600
+    """Long window of `RedLineErosion`."""
+    ticket_short_s: Seconds = 1800
+    """Short window of `RedLineErosion`."""
+
+    def __post_init__(self) -> None:
+        """Refuse a burn that no share of late answers can reach."""
+        most = 1 / (1 - self.in_time_share)
+        for name in ("page_burn", "ticket_burn"):
+            if getattr(self, name) >= most:
+                raise ValueError(
+                    f"{name}: expected a number < {most:.3g}, all answers late with an in_time_share of {self.in_time_share:g}, "
+                    f"got {getattr(self, name):g}"
+                )
+
+
+class ModelServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Alerts from the model server's own metrics (alerts/server.rules.yaml)."""
+
+    down_for_s: Hold = 15
+    """Time the model server's `/metrics` must stay unreachable before `ModelServerDown` pages."""
+    mute_s: Seconds = 15
+    """Time a listener waits, while the server sends no speech at all, before `ModelServerMute` counts it."""
+    mute_for_s: Hold = 15
+    """Time that state must last before `ModelServerMute` pages."""
+    queue_mean_s: Positive = 0.25
+    """Mean wait of a request before its first stage starts, past which `ModelServerQueue` fires."""
+    queue_window_s: Seconds = 300
+    """Time over which that wait is averaged."""
+    kv_cache_share: Share = 0.9
+    """Share of a stage's KV cache in use past which `KvCacheFull` fires."""
+    kv_cache_for_s: Hold = 60
+    """Time the KV cache must stay that full."""
+    slow_share: Share = 0.1
+    """Share of answers generated more slowly than they are spoken (real-time factor over 1) past which
+    `SlowerThanSpeech` fires."""
+    slow_min: Count = 3
+    """Answers below which `SlowerThanSpeech` concludes nothing."""
+    slow_window_s: Seconds = 600
+    """Time over which `SlowerThanSpeech` counts answers."""
+    underrun_share: Share = 0.1
+    """Share of chat answers with more than 100 ms of underrun, by the server's own count, past which
+    `ChatUnderruns` fires."""
+    underrun_min: Count = 3
+    """Answers below which `ChatUnderruns` concludes nothing."""
+    underrun_window_s: Seconds = 600
+    """Time over which `ChatUnderruns` counts answers."""
+    no_audio: Count = 1
+    """Answers with status 200 and no speech from which on `TurnsWithoutSpeech` fires."""
+    no_audio_window_s: Seconds = 600
+    """Time over which answers without speech are counted."""
+    asleep_for_s: Hold = 60
+    """Time requests must wait while no stage makes a token before `ModelServerAsleep` fires."""
+
+
+class SidecarAlerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Alerts on the monitoring itself: sidecar, sources, events (alerts/sidecar.rules.yaml)."""
+
+    down_for_s: Hold = 15
+    """Time the sidecar must stay unreachable before `SidecarDown` pages."""
+    lag_s: Positive = 10
+    """Age of the newest event read, with more to read, past which `SourceLag` fires."""
+    lag_for_s: Hold = 15
+    """Time that lag must last."""
+    free_kib: Positive = 256
+    """Free space where the events are written below which `SpoolFull` pages: the server's next event may find
+    no room."""
+    lost: Count = 1
+    """Lost events (numbered by their writer, never read) from which on `EventsLost` fires."""
+    lost_window_s: Seconds = 300
+    """Time over which lost events are counted."""
+    invalid: Count = 1
+    """Invalid lines from which on `EventsInvalid` fires."""
+    invalid_window_s: Seconds = 300
+    """Time over which invalid lines are counted."""
+
+
+class Resumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Alerts on clients that come back after a cut (alerts/resumption.rules.yaml)."""
+
+    success_share: Share = 0.98
+    """Share of successful resumes below which `ResumeFailing` fires."""
+    resumes_min: Count = 5
+    """Resumes in the window below which nothing is concluded."""
+    extra_mean_ms: Positive = 100
+    """Mean extra delay of the next frame after a resume past which `ResumeSlow` fires."""
+    window_s: Seconds = 600
+    """Time over which resumes and replays are counted."""
+    replay_share: Share = 0.5
+    """Frames sent again, as a share of all frames sent, past which `ReplayStorm` fires."""
+    corrupt: Count = 1
+    """Frames with an impossible checksum or code from which on `CorruptFrames` fires."""
+    corrupt_window_s: Seconds = 300
+    """Time over which corrupt frames are counted."""
+    realigns: Count = 3
+    """Realignments from which on `RealignStorm` fires."""
+    realign_window_s: Seconds = 600
+    """Time over which realignments are counted."""
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Alerts on what the device does to the model server (alerts/device.rules.yaml)."""
+
+    throttled_page_share: Share = 0.05
+    """Share of the quota's periods in which the server was stopped past which `CPUThrottlingSevere` pages."""
+    throttled_page_window_s: Seconds = 300
+    """Window of `CPUThrottlingSevere`."""
+    throttled_ticket_share: Share = 0.01
+    """The same share for `CPUThrottling`, a ticket."""
+    throttled_ticket_window_s: Seconds = 600
+    """Window of `CPUThrottling`."""
+    throttled_periods_min: Count = 100
+    """Periods of the quota below which both conclude nothing."""
+    quota_for_s: Hold = 60
+    """Time the kernel must apply another quota than systemd was told before `CPUQuotaNotApplied` fires."""
+    failed_for_s: Hold = 0
+    """Time the model server's unit must stay failed before `ModelServerFailed` pages."""
+    restarts: Count = 3
+    """Restarts from which on `ModelServerCrashLooping` pages."""
+    restarts_window_s: Seconds = 1800
+    """Time over which those restarts are counted."""
+    restarts_short_s: Seconds = 600
+    """Time within which the last of them must lie."""
+    hot_for_s: Hold = 60
+    """Time the kernel must throttle for heat before `ThermalThrottling` fires."""
+    overcurrents: Count = 1
+    """Over-current events of the hardware from which on `OverCurrentThrottling` fires."""
+    overcurrents_window_s: Seconds = 300
+    """Time over which over-current events are counted."""
+    memory_share: Share = 0.05
+    """Share of the memory of CPUs and GPU still available below which `MemoryNearlyGone` pages."""
+    memory_for_s: Hold = 15
+    """Time the memory must stay that scarce."""
+    blind_for_s: Hold = 60
+    """Time a source that was readable must stay unreadable before `SidecarBlind` pages."""
+    signals_for_s: Hold = 60
+    """Time a host reader must fail before `DeviceSignalsLost` fires."""
+
+
+def short_windows(group: str, thresholds: msgspec.Struct, shortest_s: int) -> str:
+    """Return what is wrong with the first window that holds too few samples to count in; "" when all are long enough."""
+    for name in thresholds.__struct_fields__:
+        value = getattr(thresholds, name)
+        if name.endswith(("window_s", "short_s")) and value < shortest_s:
+            return (
+                f"{group}.{name}: expected a whole number >= {shortest_s}, four scrapes and evaluations, "
+                f"got {value}"
+            )
+    return ""

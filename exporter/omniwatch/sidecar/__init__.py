@@ -1,0 +1,1 @@
+"""The sidecar's loop, its watch over the wall clock, and its checkpoint."""

@@ -1,0 +1,84 @@
+"""Child processes with an address: start, wait until they answer, stop."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+START_S = 30.0
+STOP_S = 10.0
+
+
+class ChildError(RuntimeError):
+    """A part of the chain is missing or did not start; the message is for the user."""
+
+
+class ChildProcess:
+    """A child process with an address, its output kept in a file."""
+
+    def __init__(self, name: str, argv: list[str], directory: Path, url: str = "") -> None:
+        self.name = name
+        self.url = url
+        self.argv = argv
+        self._log = directory / f"{name}.log"
+        self.start()
+
+    def start(self) -> None:
+        """Start it, anew after it was killed."""
+        with self._log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def await_ready(self, path: str) -> None:
+        """Wait until GET `path` answers 200. Raises ChildError with what the service last said."""
+        deadline = time.monotonic() + START_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            try:
+                get(self.url + path)
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise ChildError(f"{self.name} did not start: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """Return the last line of its output."""
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit {self.process.poll()}"
+
+    def stop(self) -> None:
+        """End it, by force if need be."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def get(url: str) -> bytes:
+    """GET a local address. Raises OSError (an HTTP error status is one)."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        body: bytes = answer.read()
+    return body
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def program(*names: str) -> str:
+    """Find an installed program by the first of its names that is there. Raises ChildError."""
+    for name in names:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise ChildError(f"{names[0]} is not installed; `make demo` installs it")

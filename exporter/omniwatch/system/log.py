@@ -1,0 +1,65 @@
+"""Logging as Prometheus' own programs do it: one line an event, logfmt or JSON, on standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any, TextIO
+
+FORMATS = ("logfmt", "json")
+LEVELS = ("debug", "info", "warn", "error")
+
+
+class LineFormatter(logging.Formatter):
+    """`ts=… level=… msg=… key=value …`, or the same as a JSON object; keys come from `extra={"fields": {…}}`."""
+
+    def __init__(self, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        level = {"WARNING": "warn", "CRITICAL": "error"}.get(record.levelname, record.levelname.lower())
+        ts = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        fields: dict[str, Any] = {"ts": ts.replace("+00:00", "Z"), "level": level, "msg": record.getMessage()}
+        fields |= getattr(record, "fields", {})
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        if self._as_json:
+            return json.dumps(fields, ensure_ascii=False, default=str)
+        return " ".join(f"{key}={_value(value)}" for key, value in fields.items())
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return text if text and not any(c in text for c in ' "=\n\t') else json.dumps(text, ensure_ascii=False)
+
+
+def setup(level: str, form: str, stream: TextIO = sys.stderr) -> None:
+    """Send the package's log to `stream`."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter(form == "json"))
+    logger = logging.getLogger("omniwatch")
+    logger.handlers[:] = [handler]
+    logger.setLevel({"warn": "WARNING"}.get(level, level.upper()))
+    logger.propagate = False
+
+
+class LogThrottle:
+    """Lets a kind of message through once in `every_s` seconds, so that trouble cannot fill a disk."""
+
+    def __init__(self, clock: Callable[[], float], every_s: float = 60.0) -> None:
+        self._clock = clock
+        self._every_s = every_s
+        self._next: dict[str, float] = {}
+
+    def __call__(self, kind: str) -> bool:
+        """Whether a message of this kind may be logged now."""
+        now = self._clock()
+        if now < self._next.get(kind, now):
+            return False
+        self._next[kind] = now + self._every_s
+        return True

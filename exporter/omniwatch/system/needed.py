@@ -1,0 +1,23 @@
+"""Say in one line which module an interpreter lacks, before an import fails deep within."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+PACKAGES = {"msgspec": "msgspec", "yaml": "PyYAML"}
+
+
+def check(what: str, *modules: str) -> None:
+    """Raise ImportError, one line, where a module that `what` needs is not installed for this interpreter."""
+    missing = [PACKAGES[name] for name in modules if not _is_there(name)]
+    if missing:
+        raise ImportError(
+            f"{what} needs {' and '.join(missing)}, which {sys.executable} does not have: pip install {' '.join(missing)}"
+        )
+
+
+def _is_there(name: str) -> bool:
+    if name in sys.modules:
+        return sys.modules[name] is not None
+    return importlib.util.find_spec(name) is not None

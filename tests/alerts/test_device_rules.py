@@ -1,0 +1,92 @@
+"""The device's rules: their unit tests pass under several settings, and fail for rules that are written wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from helpers.bundles import COARSE, FINE, TIGHT, promtool, rendered, replaced
+from omniwatch.settings import Settings
+from omniwatch.settings.alerts import Device
+
+RULES, TESTS = "alerts/device.rules.yaml", "alerts/device.test.yaml"
+ODD = Device(
+    throttled_page_share=0.07,
+    throttled_page_window_s=131,
+    throttled_periods_min=250,
+    quota_for_s=7,
+    failed_for_s=11,
+    restarts=2,
+    restarts_window_s=125,
+    hot_for_s=1,
+    overcurrents=4,
+    overcurrents_window_s=61,
+    memory_share=0.123,
+    memory_for_s=31,
+    blind_for_s=5,
+    signals_for_s=13,
+)
+AT_ONCE = Device(
+    throttled_periods_min=1,
+    quota_for_s=0,
+    restarts=1,
+    hot_for_s=0,
+    memory_for_s=0,
+    blind_for_s=0,
+    signals_for_s=0,
+)
+EVERY_SETTINGS = {
+    "defaults": Settings(),
+    "odd": msgspec.structs.replace(FINE, device=ODD),
+    "at once": msgspec.structs.replace(COARSE, device=AT_ONCE),
+    "tight": TIGHT,
+}
+
+
+@pytest.mark.parametrize("settings", EVERY_SETTINGS.values(), ids=EVERY_SETTINGS)
+def test_promtool_finds_nothing_and_every_unit_test_passes(tmp_path: Path, settings: Settings) -> None:
+    rendered(tmp_path, settings)
+    for arguments in (("check", "rules", "--lint=all", "--lint-fatal", RULES), ("test", "rules", TESTS)):
+        done = promtool(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_throttling_is_a_ticket_over_1_percent_and_a_page_over_5(tmp_path: Path) -> None:
+    (group,) = yaml.safe_load((rendered(tmp_path) / RULES).read_text())["groups"]
+    rules = {rule["alert"]: rule for rule in group["rules"]}
+    assert "> 0.05\n" in rules["CPUThrottlingSevere"]["expr"]
+    assert rules["CPUThrottlingSevere"]["labels"] == {"severity": "page"}
+    assert "> 0.01\n" in rules["CPUThrottling"]["expr"]
+    assert rules["CPUThrottling"]["labels"] == {"severity": "ticket"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("> 0.05\n", ">= 0.05\n"),
+        ("> 0.01\n", "> 0.02\n"),
+        (">= 100\n", "> 100\n"),
+        ("round(increase(omni_server_cpu_thr", "(delta(omni_server_cpu_thr"),
+        ("- 1) < 0.02", "- 1) < 0.05"),
+        ("unless abs(", "unless ("),
+        ("unless abs(", "unless -("),
+        ('{state="failed"} == 1', " == 1"),
+        (">= 3\n", "> 3\n"),
+        ("jetson_throttle_alert > 0", "jetson_throttle_alert >= 0"),
+        ('{oc=~"oc1|oc2"}', ""),
+        ('{oc=~"oc1|oc2"}', '{oc="oc1"}'),
+        ("< 0.05\n", "<= 0.05\n"),
+        ("omniwatch_source_blind == 1", "omniwatch_source_blind == 0"),
+        ("omniwatch_host_reader_up == 0", "omniwatch_host_reader_up"),
+        ("for: 1m", "for: 55s"),
+        ("for: 15s", "for: 20s"),
+        ("humanizePercentage", "humanize"),
+        ("/SidecarBlind.md", "/SidecarDown.md"),
+    ],
+)
+def test_the_unit_tests_notice_a_rule_that_is_written_wrong(tmp_path: Path, old: str, new: str) -> None:
+    replaced(rendered(tmp_path) / RULES, old, new)
+    assert promtool("test", "rules", TESTS, cwd=tmp_path).returncode == 1

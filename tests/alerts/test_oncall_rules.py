@@ -1,0 +1,114 @@
+"""The rules beyond the contract: their unit tests pass under several settings, and notice each number that is a step off."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from helpers.bundles import COARSE, FINE, TIGHT, promtool, rendered
+from omniwatch.settings import Settings, SettingsError, alerts, parse
+from omniwatch.settings.histograms import RTT_EDGES
+
+SUBJECTS = ("early", "objectives", "server", "sidecar", "resumption")
+ODD = msgspec.structs.replace(
+    FINE,
+    early=alerts.Early(
+        eta_page_s=61.5, eta_page_for_s=7, eta_ticket_s=333.3, lead_ms=41.7, lead_for_s=1, silent_s=3.3, loss_runs=7
+    ),
+    objective=alerts.Objective(
+        in_time_share=0.99, answers_min=3, page_burn=10, page_window_s=601, page_short_s=61, ticket_burn=2.5
+    ),
+    model_server=alerts.ModelServer(
+        mute_s=31, mute_for_s=1, queue_mean_s=1.5, kv_cache_share=0.777, slow_share=0.33, underrun_min=40, no_audio=4
+    ),
+    sidecar=alerts.SidecarAlerts(down_for_s=61, lag_s=2.5, lost=100, invalid=3, invalid_window_s=61),
+    resumption=alerts.Resumption(
+        success_share=0.9, resumes_min=1, extra_mean_ms=63.5, window_s=121, replay_share=0.07, corrupt=9
+    ),
+)  # fmt: skip
+EVERY_SETTINGS = {"defaults": Settings(), "odd": ODD, "coarse": COARSE, "tight": TIGHT}
+COMPARED = re.compile(r"(>=|>|<) (\d+(?:\.\d+)?)(?=\s|$)")
+
+
+@pytest.mark.parametrize("settings", EVERY_SETTINGS.values(), ids=EVERY_SETTINGS)
+def test_promtool_finds_nothing_and_every_unit_test_passes(tmp_path: Path, settings: Settings) -> None:
+    rendered(tmp_path, settings)
+    for subject in SUBJECTS:
+        rules = f"alerts/{subject}.rules.yaml"
+        for arguments in (
+            ("check", "rules", "--lint=all", "--lint-fatal", rules),
+            ("test", "rules", f"alerts/{subject}.test.yaml"),
+        ):
+            done = promtool(*arguments, cwd=tmp_path)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+def nudged(expr: str, index: int, sign: int) -> str | None:
+    """Return an expression whose comparison number `index` with a number other than 0 is a step off; None if it has none."""
+    found = [match for match in COMPARED.finditer(expr) if float(match[2])]
+    if index >= len(found):
+        return None
+    match = found[index]
+    value = float(match[2])
+    step = 1 if match[1] == ">=" else 0.2 if value > 1 else 0.011
+    return f"{expr[: match.start(2)]}{value + sign * step:g}{expr[match.end(2) :]}"
+
+
+def failing_alerts(directory: Path, subject: str) -> set[str]:
+    done = promtool("test", "rules", f"alerts/{subject}.test.yaml", cwd=directory)
+    return set(re.findall(r"alertname: ?(\w+)", done.stdout + done.stderr))
+
+
+def rules_of(directory: Path, subject: str) -> dict[str, Any]:
+    return yaml.safe_load((directory / f"alerts/{subject}.rules.yaml").read_text())
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_the_unit_tests_notice_each_limit_that_is_a_step_off(tmp_path, subject, index, sign):
+    rules = rules_of(rendered(tmp_path), subject)
+    wrong = set()
+    for rule in rules["groups"][0]["rules"]:
+        expr = nudged(rule["expr"], index, sign)
+        if expr is not None:
+            rule["expr"] = expr
+            wrong.add(rule["alert"])
+    (tmp_path / f"alerts/{subject}.rules.yaml").write_text(yaml.safe_dump(rules))
+    assert failing_alerts(tmp_path, subject) == wrong
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("subject", ["early", "server", "sidecar"])
+def test_the_unit_tests_notice_each_wait_that_is_an_evaluation_off(tmp_path, subject, sign):
+    rules = rules_of(rendered(tmp_path), subject)
+    wrong = set()
+    for rule in rules["groups"][0]["rules"]:
+        if "for" in rule:
+            seconds = 60 * int(rule["for"][:-1]) if rule["for"].endswith("m") else int(rule["for"][:-1])
+            rule["for"] = f"{seconds + 5 * sign}s"
+            wrong.add(rule["alert"])
+    (tmp_path / f"alerts/{subject}.rules.yaml").write_text(yaml.safe_dump(rules))
+    assert wrong
+    assert failing_alerts(tmp_path, subject) == wrong
+
+
+def test_the_red_line_is_an_edge_of_the_histogram(tmp_path):
+    assert 'le="0.75"' in (rendered(tmp_path) / "alerts/objectives.rules.yaml").read_text()
+    for edge in RTT_EDGES:
+        assert parse(f"alerts: {{red_line_ms: {edge * 1000:g}}}").alerts.red_line_ms == edge * 1000
+    with pytest.raises(
+        SettingsError, match=r"alerts\.red_line_ms: expected an edge of omni_token_rtt_seconds"
+    ):
+        parse("alerts: {red_line_ms: 740}")
+
+
+def test_a_window_with_too_few_samples_is_refused_wherever_it_is():
+    message = "early.loss_window_s: expected a whole number >= 40, four scrapes and evaluations, got 39"
+    with pytest.raises(SettingsError, match=f"^omniwatch.yaml: {message}$"):
+        parse("early: {loss_window_s: 39}\nalerts: {scrape_interval_s: 10}")

@@ -1,0 +1,124 @@
+"""`omniwatch check` of alerts: each needs its unit tests, its page, its panel and its words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.bundles import data_folders, rendered, replaced
+from helpers.checks import RULES, found_wrong, no_tool, wrong
+from omniwatch.bundle import alert_lint, check
+
+NEW_ALERT = """
+      - alert: VoiceMissing
+        expr: omni_stream_silent_seconds > 5
+        labels:
+          severity: page
+        annotations:
+          summary: A listener hears nothing.
+          description: Stream {{ $labels.stream }} has been silent for {{ $value }} s.
+          runbook_url: https://wiki.example/runbooks/VoiceMissing.md
+          dashboard_url: https://wiki.example/d/omni-streaming?var-stream={{ $labels.stream }}&viewPanel=11
+"""
+NEW_TESTS = """
+rule_files: [streaming.rules.yaml]
+evaluation_interval: 5s
+tests:
+  - interval: 5s
+    input_series: [{series: 'omni_stream_silent_seconds{stream="0"}', values: "0 6"}]
+    alert_rule_test:
+      - {eval_time: 0s, alertname: VoiceMissing, exp_alerts: []}
+      - eval_time: 5s
+        alertname: VoiceMissing
+        exp_alerts:
+          - exp_labels: {severity: page, stream: "0"}
+            exp_annotations:
+              summary: A listener hears nothing.
+              description: Stream 0 has been silent for 6 s.
+              runbook_url: https://wiki.example/runbooks/VoiceMissing.md
+              dashboard_url: https://wiki.example/d/omni-streaming?var-stream=0&viewPanel=11
+"""
+PAGE = "\n".join(["# VoiceMissing", *(f"\n## {section}\n\nWords." for section in alert_lint.SECTIONS)])
+
+
+@pytest.fixture
+def extended(tmp_path: Path) -> Path:
+    """The project's data folders with one more alert, its tests in a file of their own and its page."""
+    root = data_folders(tmp_path / "data")
+    rules = root / f"{RULES}.j2"
+    rules.write_text(rules.read_text().rstrip("\n") + "\n" + NEW_ALERT)
+    (root / "alerts/silent.test.yaml.j2").write_text(NEW_TESTS)
+    (root / "runbooks/VoiceMissing.md").write_text(PAGE)
+    return root
+
+
+def test_a_new_alert_with_all_its_pieces_passes(tmp_path, extended):
+    results = check.check(rendered(tmp_path / "out", root=extended))
+    assert wrong(results) == []
+    assert "SUCCESS: alert: VoiceMissing" in map(str, results)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "found"),
+    [
+        (f"{RULES}.j2", NEW_ALERT, NEW_ALERT.replace("severity: page", "team: speech"),
+         "FAILED: alert: VoiceMissing: no label severity"),
+        (f"{RULES}.j2", "summary: A listener hears nothing.", 'summary: ""',
+         "FAILED: alert: VoiceMissing: no annotation summary"),
+        (f"{RULES}.j2", "description: Stream {{ $labels.stream }} has", "about: Stream has",
+         "FAILED: alert: VoiceMissing: no annotation description"),
+        (f"{RULES}.j2", "runbook_url: https://wiki.example/runbooks/VoiceMissing.md", "",
+         "FAILED: alert: VoiceMissing: no annotation runbook_url"),
+        (f"{RULES}.j2", "dashboard_url:", "dashboard:",
+         "FAILED: alert: VoiceMissing: no annotation dashboard_url: no panel of a dashboard has it among its `alerts`"),
+        (f"{RULES}.j2", "&viewPanel=11", "&viewPanel=99",
+         "FAILED: alert: VoiceMissing: dashboard_url: no panel 99 on dashboard omni-streaming"),
+        (f"{RULES}.j2", "&viewPanel=11", "",
+         "FAILED: alert: VoiceMissing: dashboard_url: names no panel (viewPanel=)"),
+        (f"{RULES}.j2", "/d/omni-streaming", "/d/omni-voices",
+         "FAILED: alert: VoiceMissing: dashboard_url: no dashboard omni-voices"),
+        (f"{RULES}.j2", "runbooks/VoiceMissing.md", "runbooks/Silence.md",
+         "FAILED: alert: VoiceMissing: runbook_url ends in Silence.md, not in VoiceMissing.md"),
+        ("alerts/silent.test.yaml.j2", NEW_TESTS, "rule_files: []\ntests: []\n",
+         "FAILED: alert: VoiceMissing: no unit test in which it fires"),
+        ("alerts/silent.test.yaml.j2", "      - {eval_time: 0s, alertname: VoiceMissing, exp_alerts: []}\n", "",
+         "FAILED: alert: VoiceMissing: no unit test in which it is silent"),
+        (f"{RULES}.j2", "summary: A listener hears nothing.", "summary: a listener hears nothing",
+         "LINT: alert: VoiceMissing: the summary is not a plain sentence: "
+         "a capital first, a full stop last, no template"),
+        (f"{RULES}.j2", "summary: A listener hears nothing.", "summary: A listener {{ $labels.stream }} hears nothing.",
+         "LINT: alert: VoiceMissing: the summary is not a plain sentence: "
+         "a capital first, a full stop last, no template"),
+        (f"{RULES}.j2", "{{ $value }}", "some", "LINT: alert: VoiceMissing: the description does not say the value"),
+        (f"{RULES}.j2", "alert: VoiceMissing", "alert: stream_silent",
+         "LINT: alert: stream_silent: the name is not in CamelCase"),
+        ("runbooks/VoiceMissing.md", "## Impact\n\nWords.", "## Impact\n",
+         'LINT: runbook: VoiceMissing.md: nothing under "Impact"'),
+        ("runbooks/VoiceMissing.md", "## Mitigation", "## Mending",
+         'LINT: runbook: VoiceMissing.md: nothing under "Mitigation"'),
+    ],
+)  # fmt: skip
+def test_each_piece_that_a_new_alert_lacks_is_found(tmp_path, extended, name, old, new, found):
+    replaced(extended / name, old, new)
+    results = check.check(rendered(tmp_path / "out", root=extended), no_tool)
+    assert found in wrong(results)
+    assert check.exit_code(results) == (1 if any(line.startswith("FAILED") for line in wrong(results)) else 3)
+
+
+def test_an_alert_without_its_page_and_a_page_without_its_alert_are_found(tmp_path, extended):
+    (extended / "runbooks/VoiceMissing.md").rename(extended / "runbooks/Silence.md")
+    results = check.check(rendered(tmp_path / "out", root=extended), no_tool)
+    assert found_wrong(results) == [
+        "FAILED: alert: VoiceMissing: no runbook page runbooks/VoiceMissing.md",
+        "LINT: runbook: Silence.md: no alert has this name",
+    ]
+
+
+@pytest.mark.parametrize("alert", ["CodecDrift", "TokenRTT", "TurnsOutOfSync"])
+def test_each_shipped_alert_needs_its_page(tmp_path, alert):
+    root = data_folders(tmp_path / "data")
+    (root / f"runbooks/{alert}.md").unlink()
+    results = check.check(rendered(tmp_path / "out", root=root), no_tool)
+    assert f"FAILED: alert: {alert}: no runbook page runbooks/{alert}.md" in wrong(results)
+    assert check.exit_code(results) == 1

@@ -1,0 +1,178 @@
+"""Dashboards: YAML in, Grafana's JSON out; thresholds follow the settings, ids stay, Grafana's own model reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import PurePosixPath
+
+import pytest
+import yaml
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models import dashboard as grafana
+from grafana_foundation_sdk.models import prometheus
+
+from helpers.bundles import FINE, data_folders, replaced
+from omniwatch.bundle import dashboard_lint, dashboards, data, render
+from omniwatch.settings import Settings
+
+NAMES = sorted(
+    path.name.removesuffix(dashboards.SUFFIX) for path in (data.root() / "dashboards").glob("*.yaml.j2")
+)
+MINIMAL = """
+uid: a
+title: A
+description: What it shows.
+runbook_base_url: https://example.org/runbooks
+variables: {}
+annotations: {}
+rows:
+  - title: Row
+    panels:
+      - {id: 1, title: One, description: Of it., unit: s, queries: {'{{x}}': up}}
+"""
+
+each_dashboard = pytest.mark.parametrize("name", NAMES)
+
+
+def model(name: str, settings: Settings | None = None) -> dict:
+    return json.loads(render.render(settings or Settings())[PurePosixPath(f"dashboards/{name}.json")])
+
+
+def panel(found: dict, number: int) -> dict:
+    return next(panel for panel in dashboard_lint.panels(found) if panel["id"] == number)
+
+
+def test_the_dashboards_are_these():
+    assert NAMES == ["device", "fleet", "model-server", "resumption", "streaming"]
+
+
+@each_dashboard
+def test_a_dashboard_has_no_lint(name):
+    assert dashboard_lint.lint(model(name)) == []
+    assert dashboard_lint.lint(model(name, FINE)) == []
+
+
+@each_dashboard
+def test_grafanas_own_model_reads_it_whole(name):
+    register_default_plugins()
+    written = model(name)
+    read = grafana.Dashboard.from_json(written)
+    assert read.uid == f"omni-{name}"
+    assert read.templating.list_val[0].name == "datasource"
+    shown = [item for item in read.panels if not isinstance(item, grafana.RowPanel)]
+    assert [item.title for item in shown] == [item["title"] for item in dashboard_lint.panels(written)]
+    for item, source in zip(shown, dashboard_lint.panels(written), strict=True):
+        assert all(isinstance(target, prometheus.Dataquery) for target in item.targets)
+        assert [target.expr for target in item.targets] == [target["expr"] for target in source["targets"]]
+        assert item.field_config.defaults.unit == source["fieldConfig"]["defaults"]["unit"]
+
+
+@each_dashboard
+def test_panels_do_not_overlap_and_fill_the_grid(name):
+    taken: set[tuple[int, int]] = set()
+    for place in (panel["gridPos"] for panel in model(name)["panels"]):
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+
+
+def test_the_two_curves_are_on_top_with_the_rules_thresholds():
+    streaming = model("streaming", FINE)
+    drift, rtt = dashboard_lint.panels(streaming)[:2]
+    assert (drift["id"], rtt["id"]) == (1, 2)
+    assert drift["targets"][0]["expr"].startswith("omni_codec_drift_ms{")
+    assert rtt["targets"][0]["expr"].startswith("omni_token_rtt_ms{")
+    assert drift["fieldConfig"]["defaults"]["thresholds"]["steps"] == [
+        {"value": None, "color": "red"},
+        {"value": -62.5, "color": "green"},
+        {"value": 62.5, "color": "red"},
+    ]
+    assert rtt["fieldConfig"]["defaults"]["thresholds"]["steps"] == [
+        {"value": None, "color": "green"},
+        {"value": 750.0, "color": "orange"},
+        {"value": 1234.5, "color": "red"},
+    ]
+    assert 'le="0.0625"' in panel(streaming, 6)["targets"][0]["expr"]
+    assert panel(streaming, 6)["interval"] == "121s"
+
+
+@each_dashboard
+def test_no_setting_moves_an_id(name):
+    assert [p["id"] for p in model(name)["panels"]] == [p["id"] for p in model(name, FINE)["panels"]]
+
+
+@each_dashboard
+def test_runbooks_that_are_linked_exist_at_the_sites_address(name):
+    for link in (link for item in dashboard_lint.panels(model(name)) for link in item["links"]):
+        base, _, page = link["url"].rpartition("/")
+        assert base == Settings().site.runbook_base_url
+        assert (data.root() / "runbooks" / page).is_file()
+
+
+@each_dashboard
+def test_traps_of_the_model_servers_metrics_are_avoided(name):
+    for _, query in dashboard_lint.queries(model(name)):
+        assert "model_name" not in query
+        assert "vllm_omni:transfer_" not in query
+        assert "audio_continuity_ok" not in query
+
+
+def test_rates_of_the_model_server_are_made_from_the_interval_of_its_job():
+    text = render.render(Settings())[PurePosixPath("deploy/prometheus/prometheus.yml")]
+    every = {job["job_name"]: job.get("scrape_interval") for job in yaml.safe_load(text)["scrape_configs"]}
+    found = {
+        target.get("interval")
+        for panel in model("model-server")["panels"]
+        for target in panel.get("targets", [])
+    }
+    assert found == {every["model_server"]}
+
+
+def test_stable_bytes_for_a_small_one():
+    text = dashboards.expand(MINIMAL, "a.yaml.j2")
+    assert text == dashboards.expand(MINIMAL, "a.yaml.j2")
+    assert text.endswith("}\n")
+    found = json.loads(text)
+    assert found["panels"][1]["fieldConfig"]["defaults"]["thresholds"]["steps"] == [
+        {"value": None, "color": "green"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("unit: s", "units: s", "unknown field `units`"),
+        ("id: 1,", "", "missing required field `id`"),
+        ("queries: {'{{x}}': up}", "queries: {}", "length >= 1"),
+        ("uid: a", "uid: A B", "matching regex"),
+        ("uid: a", "uid: [", "flow"),
+        ("title: One", "type: pie, title: One", "Invalid enum value 'pie'"),
+        ("title: One", "sort: [Two], title: One", "no query is titled 'Two'"),
+        ("title: One", "columns: {Two: {}}, title: One", "no query is titled 'Two'"),
+        (
+            "      - {id: 1",
+            "      - {id: 1, title: T, description: D, unit: s, queries: {a: up}}\n      - {id: 1",
+            "id 1 is there twice",
+        ),
+    ],
+)
+def test_a_template_that_does_not_hold_is_one_line(old, new, message):
+    assert old in MINIMAL
+    with pytest.raises(
+        dashboards.DashboardError, match=rf"^a\.yaml\.j2: .*{re.escape(message)}.*$"
+    ) as caught:
+        dashboards.expand(MINIMAL.replace(old, new, 1), "a.yaml.j2")
+    assert "\n" not in str(caught.value)
+
+
+def test_render_says_which_template_does_not_hold(tmp_path):
+    root = data_folders(tmp_path)
+    replaced(root / "dashboards/fleet.yaml.j2", "uid: omni-fleet", "uid: Fleet")
+    with pytest.raises(render.RenderError, match=r"^dashboards/fleet\.yaml\.j2: Expected `str` matching"):
+        render.render(Settings(), root)

@@ -1,0 +1,143 @@
+"""What keeps a page from a person is said in one line each, and what does not is not."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from omniwatch.bundle import delivery, trial_page, versions
+from omniwatch.bundle.versions import LEAST
+from omniwatch.cli.page import command
+from omniwatch.settings import parse
+
+WATCHED = "watchdog_webhook_url: 'https://switch.example/orin'"
+PAGER = "page_webhook_url: 'https://pager.example/hook'"
+ROBOT = "{kind: feishu, url_file: /robot}"
+FLEET = "remote_write_url: 'https://c/w', alertmanager_urls: ['https://c/am']"
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("{}", ["receivers: nobody is told of a page", "receivers.watchdog_webhook_url: set it"]),
+        (f"receivers: {{{WATCHED}}}", ["receivers: nobody is told of a page"]),
+        (f"receivers: {{{WATCHED}, {PAGER}}}", []),
+        (f"receivers: {{{PAGER}}}", ["receivers.watchdog_webhook_url: set it"]),
+        (f"receivers: {{{WATCHED}, page: {{email_to: a@example.org}}}}", []),
+        (
+            f"receivers: {{{WATCHED}, page_webhook_url: 'http://127.0.0.1:5001/'}}",
+            ["receivers.page_webhook_url: http://127.0.0.1:5001/ is on this device"],
+        ),
+        (
+            f"receivers: {{{WATCHED}, page_webhook_url: 'http://localhost/', page: {{slack_api_url_file: /s}}}}",
+            [],
+        ),
+        (f"{{receivers: {{{WATCHED}}}, notify: {{robots: [{ROBOT}]}}}}", []),
+        (
+            f"{{receivers: {{{WATCHED}, {PAGER}}}, notify: {{robots: [{ROBOT}]}}}}",
+            [
+                "notify.robots[0]: takes pages and gets none: receivers.page_webhook_url is https://pager.example/hook"
+            ],
+        ),
+        (
+            f"{{receivers: {{{WATCHED}, ticket_webhook_url: ''}}, notify: {{robots: [{ROBOT}]}}}}",
+            ["notify.robots[0]: takes tickets and gets none: receivers.ticket_webhook_url is empty"],
+        ),
+        (
+            f"{{receivers: {{{WATCHED}, page_webhook_url: 'http://127.0.0.1:9095/page'}}, notify: {{robots: [{ROBOT}]}}}}",
+            [],
+        ),
+        (f"fleet: {{{FLEET}}}", []),
+        (
+            f"{{receivers: {{{WATCHED}, {PAGER}}}, fleet: {{remote_write_url: 'https://c/w'}}}}",
+            ["fleet.remote_write_url: set fleet.alertmanager_urls to the centre's Alertmanager, too"],
+        ),
+        (
+            f"{{receivers: {{{PAGER}}}, fleet: {{{FLEET}}}}}",
+            ["fleet.alertmanager_urls: this device's alerts go to the fleet's Alertmanager; receivers"],
+        ),
+        (
+            f"{{notify: {{robots: [{ROBOT}]}}, fleet: {{{FLEET}}}}}",
+            ["fleet.alertmanager_urls: this device's alerts go to the fleet's Alertmanager; receivers"],
+        ),
+        ("fleet: {alertmanager_urls: ['https://c/am']}", ["fleet.remote_write_url: set it, too"]),
+        (
+            "fleet: {remote_write_url: 'https://c/w', alertmanager_urls: ['http://127.0.0.1:9093']}",
+            ["fleet.alertmanager_urls: every address is this device's own"],
+        ),
+    ],
+)
+def test_what_keeps_a_page_from_a_person_is_said(text, begins):
+    found = list(delivery.faults(parse(text)))
+    assert len(found) == len(begins), found
+    for line, begin in zip(found, begins, strict=True):
+        assert line.startswith(begin)
+
+
+def test_who_is_told_is_named():
+    settings = parse(
+        f"{{receivers: {{page: {{pagerduty_routing_key_file: /k, email_to: a@example.org}}}}, notify: {{robots: [{ROBOT}]}}}}"
+    )
+    assert delivery.told(settings, "page") == ["PagerDuty", "a@example.org", "feishu robot"]
+    assert delivery.told(settings, "ticket") == ["feishu robot"]
+
+
+@pytest.mark.parametrize(
+    ("words", "old"),
+    [
+        ("promtool, version 2.42.0+ds (branch: debian/sid)", ""),
+        ("promtool, version 2.31.2", ""),
+        ("promtool, version 2.30.9", "Prometheus 2.30 is too old: at least 2.31 is needed"),
+        ("promtool, version 3.0.1", ""),
+        ("", ""),
+    ],
+)
+def test_a_program_that_is_too_old_is_named(words, old):
+    assert versions.too_old(LEAST[0], words) == old
+
+
+class Api:
+    """An Alertmanager whose webhook takes what is posted a second later, and whose e-mail server never does."""
+
+    def __init__(self) -> None:
+        self.now, self.posted = 100.0, []
+
+    def post(self, alerts):
+        self.posted += [(self.now, alert) for alert in alerts]
+
+    def sent(self):
+        late = bool(self.posted) and self.now >= self.posted[0][0] + 1
+        return {"webhook": (7.0 + late, 0.0), "email": (3.0, 2.0 + 2 * late)}
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_test_alert_says_who_took_it_and_ends():
+    api = Api()
+    settings = parse(f"receivers: {{{PAGER}, page: {{email_to: a@example.org}}}}")
+    found = list(trial_page.run(api, settings, "page", 10, lambda: api.now, api.pause))
+    assert [one.integration for one in found] == ["webhook", "email"]
+    assert found[0].after_s == pytest.approx(1, abs=0.3)
+    assert found[1] == ("email", None, 2)
+    (_, begin), (ended_t, end) = api.posted
+    assert begin["labels"] == end["labels"]
+    assert begin["labels"]["fault"] == "test"
+    assert end["endsAt"] < begin["endsAt"]
+    assert ended_t == pytest.approx(110, abs=0.3)
+
+
+def test_what_reaches_nobody_is_not_tested(tmp_path):
+    config = tmp_path / "omniwatch.yaml"
+    config.write_text("receivers: {page_webhook_url: '', ticket_webhook_url: ''}")
+    done = CliRunner().invoke(command, ["--test", "--config.file", str(config)])
+    assert done.exit_code == 2
+    assert done.stderr == "Error: receivers: nobody is told of a page; there is nothing to test\n"
+
+
+def test_an_alertmanager_that_is_not_reached_is_one_line(tmp_path):
+    config = tmp_path / "omniwatch.yaml"
+    config.write_text(f"{{site: {{alertmanager: '127.0.0.1:1'}}, receivers: {{{PAGER}}}}}")
+    done = CliRunner().invoke(command, ["--test", "--config.file", str(config)])
+    assert done.exit_code == 2
+    assert "http://127.0.0.1:1: Connection refused" in done.stderr

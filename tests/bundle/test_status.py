@@ -1,0 +1,163 @@
+"""`omniwatch status`: what it finds, and that whatever it meets becomes a line of it and no traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from helpers.event_files import open_folder, without_privileges
+from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, status
+from helpers.kernel import Kernel
+from helpers.trees import grow
+from omniwatch.bundle.health import findings, quota, units
+from omniwatch.host import cgroup
+from omniwatch.settings import Settings
+
+
+def test_status_of_a_good_installation(root: Path) -> None:
+    install(root)
+    (root / CONFIG).write_text(
+        "receivers: {page_webhook_url: 'https://pager.example/x', watchdog_webhook_url: 'https://ping.example/x'}\n"
+    )
+    told = status(root, "--json")
+    assert told.exit_code == 0
+    assert {finding["what"]: finding["ok"] for finding in json.loads(told.output)} == {
+        "files": True,
+        "configuration": True,
+        "delivery": True,
+    }
+
+
+def test_a_plain_installation_says_that_nobody_is_told(root: Path) -> None:
+    install(root)
+    told = status(root, "--json")
+    assert told.exit_code == 1
+    wrong = [finding for finding in json.loads(told.output) if not finding["ok"]]
+    assert {finding["what"] for finding in wrong} == {"delivery"}
+
+
+def test_a_changed_unit_is_noticed(root: Path) -> None:
+    install(root)
+    with (root / UNIT).open("a") as unit:
+        unit.write("# mine\n")
+    (root / "opt/omniwatch/bin/omniwatch").unlink()
+    told = status(root)
+    assert told.exit_code == 1
+    assert "/etc/systemd/system/omniwatch.service was changed" in told.output
+    assert "/opt/omniwatch/bin/omniwatch is missing" in told.output
+
+
+def found(root: Path) -> dict[str, str]:
+    told = status(root, "--json")
+    assert told.exit_code == 1, told.output
+    return {finding["what"]: finding["says"] for finding in json.loads(told.stdout)}
+
+
+def test_what_this_user_may_not_read_is_said() -> None:
+    with open_folder() as folder:
+        install(device(folder))
+        for name in (UNIT, CONFIG):
+            (folder / name).chmod(0)
+        with without_privileges():
+            says = found(folder)
+        assert says["files"] == f"/{CONFIG}: Permission denied, /{UNIT}: Permission denied"
+        assert says["configuration"] == f"{folder / CONFIG}: Permission denied"
+        for name in (UNIT, CONFIG):
+            (folder / name).parent.chmod(0)
+        with without_privileges():
+            says = found(folder)
+        assert "Permission denied" in says["files"]
+        assert says["configuration"] == f"{folder / CONFIG}: Permission denied"
+        (folder / "var/lib/dpkg/info").mkdir(parents=True)
+        (folder / "var/lib/dpkg/info").chmod(0)
+        (folder / MANIFEST).unlink()
+        with without_privileges():
+            assert "Permission denied" in found(folder)["files"]
+        for path in folder.rglob("*"):
+            if not path.is_symlink():
+                path.chmod(0o755)
+
+
+def test_a_folder_where_a_file_should_be_is_said(root: Path) -> None:
+    install(root)
+    for name in (UNIT, CONFIG):
+        (root / name).unlink()
+        (root / name).mkdir()
+    assert found(root) == {
+        "files": f"/{CONFIG}: Is a directory, /{UNIT}: Is a directory",
+        "configuration": f"{root / CONFIG}: Is a directory",
+    }
+
+
+@contextmanager
+def answering(words: bytes) -> Iterator[str]:
+    """Something at an address that says the same to each that comes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(words)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("words", "ok", "says"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", False, "not an answer in HTTP: SSH-2.0-OpenSSH_9.2"),
+        (b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", False, "not an answer in HTTP: "),
+        (b"HTTP/1.1 503 No\r\nContent-Length: 8\r\n\r\nno\nspool", False, "not ready: no spool"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n", True, "ready"),
+    ],
+)
+def test_whatever_answers_in_the_sidecars_place_becomes_a_line(
+    tmp_path: Path, words: bytes, ok: bool, says: str
+) -> None:
+    with answering(words) as address:
+        grow(tmp_path, f"omniwatch.yaml: site: {{exporter: '{address}'}}")
+        said = {finding.what: finding for finding in findings(config=tmp_path / "omniwatch.yaml")}["sidecar"]
+    assert said.ok is ok
+    assert says in said.says
+    assert len(said.says.splitlines()) == 1
+
+
+def test_an_address_that_is_none_becomes_a_line(tmp_path: Path) -> None:
+    grow(tmp_path, "omniwatch.yaml: site: {exporter: '127.0.0.1:port'}")
+    said = {finding.what: finding for finding in findings(config=tmp_path / "omniwatch.yaml")}["sidecar"]
+    assert said.ok is False
+    assert "nonnumeric port" in said.says
+
+
+def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Path) -> None:
+    (said,) = units(Settings(), tmp_path)
+    assert (said.what, said.ok) == ("systemd", None)
+    grow(tmp_path, "run/systemd/system/")
+    (said,) = units(Settings(), tmp_path)
+    assert (said.what, said.ok) == ("systemd", False)
+    assert said.says.endswith("run/dbus/system_bus_socket: No such file or directory")
+
+
+def test_the_quota_is_the_units_own_and_not_that_of_a_slice(tmp_path: Path) -> None:
+    unit = Settings().server.unit
+    kernel = Kernel(tmp_path, cores=1)
+    grow(tmp_path, "sys/fs/cgroup/system.slice/cpu.max: 300000 100000")
+    limits = list(cgroup.Reader(Settings(), tmp_path).collect())
+    quotas = [s.value for f in limits for s in f.samples if s.name == "omni_server_cpu_quota_cores"]
+    assert quotas == pytest.approx([0.5, 3])
+    (said,) = quota(unit, 0.5, limits)
+    assert said.ok is None
+    assert said.says.startswith("0.5 CPUs; ")
+    (kernel.directory / "cpu.max").write_text("max 100000\n")
+    (said,) = quota(unit, 0.5, cgroup.Reader(Settings(), tmp_path).collect())
+    assert said[1:] == (False, "0.5 CPUs asked for, the kernel applies none")

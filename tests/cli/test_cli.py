@@ -1,0 +1,251 @@
+"""What holds for every command: help with an example, one line and exit 2 for what the user can mend."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import termios
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from omniwatch import __version__
+from omniwatch.cli import main
+from omniwatch.settings import Settings
+from omniwatch.system import ports
+
+
+def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
+    """Return the words of every command, groups' own commands included."""
+    context = click.Context(group)
+    found: list[tuple[str, ...]] = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        found.append((*path, name))
+        if isinstance(command, click.Group):
+            found += commands(command, *path, name)
+    return found
+
+
+ALL = commands(main)
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_command_has_help_with_an_example(words):
+    result = CliRunner().invoke(main, [*words, "--help"])
+    assert result.exit_code == 0
+    assert "Example:" in result.output
+    assert f"omniwatch {' '.join(words)}" in result.output.split("Example:")[1]
+
+
+def test_the_list_of_commands_says_what_each_is_for():
+    shown = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
+    for name in main.list_commands(click.Context(main)):
+        purpose = (importlib.import_module(f"omniwatch.cli.{name}").__doc__ or "").splitlines()[0]
+        assert purpose.endswith(".")
+        assert f"{name} {purpose}" in shown
+
+
+def test_version():
+    assert CliRunner().invoke(main, ["--version"]).output == f"omniwatch, version {__version__}\n"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "omniwatch", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_help_imports_nothing_heavy():
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "omniwatch", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert not imported & {"msgspec", "prometheus_client", "jinja2", "yaml", "matplotlib", "asyncio"}
+
+
+def test_the_sidecar_does_not_load_the_promql_parser():
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "omniwatch", "exporter", "--config.check"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert "msgspec" in imported
+    assert not {name for name in imported if name.startswith(("promql_parser", "omniwatch.bundle"))}
+
+
+@pytest.fixture
+def bad(tmp_path):
+    """Inputs a user could give by mistake, by name."""
+    (tmp_path / "bad.yaml").write_text("alerts:\n  drift_page_ms: sixty\n")
+    (tmp_path / "web.yml").write_text("tls_server_config:\n  cert: x\n")
+    (tmp_path / "file").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["exporter", "--config.file={dir}/missing.yaml"], "missing.yaml: No such file"),
+        (
+            ["exporter", "--config.file={dir}/bad.yaml"],
+            'alerts.drift_page_ms: expected a number > 0, got "sixty"',
+        ),
+        (["exporter", "--config.check", "--config.file={dir}/bad.yaml"], "bad.yaml: alerts.drift_page_ms"),
+        (
+            ["exporter", "--config.check", "--web.config.file={dir}/web.yml"],
+            "web.yml: tls_server_config.cert",
+        ),
+        (["exporter", "--state-dir={dir}/file/below"], "{dir}/file"),
+        (["exporter", "--web.listen-address=nowhere"], "--web.listen-address: expected host:port"),
+        (["exporter", "journal:"], "journal: expected journal:UNIT"),
+        (["exporter", "tail:"], "tail: expected tail:PATH"),
+        (["simulate", "--scenario=hurricane"], "hurricane"),
+        (["replay", "{dir}/missing.jsonl"], "missing.jsonl"),
+        (["replay", "{dir}"], "{dir}"),
+        (["render", "--config.file={dir}/bad.yaml"], "bad.yaml: alerts.drift_page_ms"),
+        (["render", "nothing.yaml"], "nothing.yaml"),
+        (["render", "--out={dir}/file"], "{dir}/file"),
+        (["check", "{dir}/missing"], "missing"),
+        (["demo", "--scenario=hurricane"], "hurricane"),
+        (["demo", "--scenario=steady"], "steady"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_a_user_can_mend_is_one_line_and_exit_2(bad, words, said):
+    done = run(*(word.format(dir=bad) for word in words))
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert said.format(dir=bad) in done.stderr
+
+
+def test_a_port_in_use_is_said_and_exit_2(bad):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("exporter", f"--web.listen-address={address}")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"Error: --web.listen-address {address}: cannot listen: the port is in use\n",
+    )
+
+
+def test_without_the_flag_the_address_is_the_settings(tmp_path):
+    """A package's unit is the same whatever its omniwatch.yaml says."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        (tmp_path / "omniwatch.yaml").write_text(f"site: {{exporter: '{address}'}}\n")
+        done = run("exporter", f"--config.file={tmp_path}/omniwatch.yaml")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"Error: --web.listen-address {address}: cannot listen: the port is in use\n",
+    )
+
+
+def test_a_good_configuration_is_said_to_be_good(tmp_path):
+    (tmp_path / "omniwatch.yaml").write_text("alerts: {drift_page_ms: 75}\n")
+    done = run("exporter", "--config.check", f"--config.file={tmp_path}/omniwatch.yaml")
+    assert (done.returncode, done.stdout) == (0, "the configuration is good\n")
+
+
+def command_of(words: list[str]) -> click.Command:
+    command: click.Command = main
+    for word in words:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    return command
+
+
+def default_address(words: list[str]) -> str:
+    listen = next(option for option in command_of(words).params if option.name == "listen")
+    return listen.default[0] if listen.multiple else listen.default
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "old", "needed"),
+    [
+        (["doctor"], "--prometheus.url", "--prometheus", []),
+        (["dashboards", "draw"], "--prometheus.url", "--prometheus", ["--out=x"]),
+        (["simulate"], "--web.listen-address", "--listen", ["--fleet=2"]),
+        (["link"], "--web.listen-address", "--listen", ["--to=127.0.0.1:1"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_a_former_name_still_works_and_is_not_shown(words, name, old, needed):
+    shown = CliRunner().invoke(main, [*words, "--help"]).output
+    assert f" {name} " in shown
+    assert f"{old} " not in shown
+    given = [
+        command_of(words).make_context("x", [*needed, flag, "http://a:1"]).params for flag in (name, old)
+    ]
+    assert given[0] == given[1]
+    assert "http://a:1" in given[0].values()
+
+
+def test_one_thing_has_one_name():
+    for words in ALL:
+        for line in CliRunner().invoke(main, [*words, "--help"]).output.split("Options:")[-1].splitlines():
+            flags = re.match(r"\s+(?:-\w, )?(--[\w.-]+)", line)
+            if flags and re.search(r"listen|prometheus", flags[1]):
+                assert flags[1] in ("--web.listen-address", "--prometheus.url", "--with-prometheus"), words
+
+
+def test_no_two_programs_listen_on_one_port():
+    site = Settings()
+    settings = [site.site.exporter, site.site.alertmanager, site.notify.listen_address]
+    settings += [site.fleet.agent_address, site.fleet.prometheus]
+    flags = [default_address(words) for words in (["probe"], ["simulate"], ["fleet", "serve"])]
+    found = [int(address.rpartition(":")[2]) for address in (*settings, *flags)]
+    assert sorted(set(found)) == sorted(found)
+    own = {value for name, value in vars(ports).items() if name.isupper()}
+    assert own <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "drawn"), [("{}", True), ("{} --quiet", False), ("set -m; {} & wait", False)]
+)
+def test_progress_is_drawn_in_a_terminals_foreground_only(tmp_path, line, drawn):
+    command = f"{sys.executable} -m omniwatch simulate --scenario steady --speed max --duration 5"
+    near, far = os.openpty()
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(far, termios.TIOCSCTTY, 0)
+
+    done = subprocess.run(
+        ["sh", "-c", line.format(f"{command} --out {tmp_path / 'events.jsonl'}")],
+        stdin=far,
+        stdout=subprocess.DEVNULL,
+        stderr=far,
+        preexec_fn=own_terminal,
+        timeout=60,
+        check=False,
+    )
+    os.close(far)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: all has been read
+        while part := os.read(near, 4096):
+            shown += part
+    os.close(near)
+    assert done.returncode == 0
+    assert (tmp_path / "events.jsonl").stat().st_size > 0
+    assert (b"steady  " in shown) is drawn
+
+
+@pytest.mark.parametrize(("one", "other"), [("replay", "backtest"), ("backtest", "replay")])
+def test_help_says_how_replay_and_backtest_differ(one, other):
+    assert f"`omniwatch {other}`" in CliRunner().invoke(main, [one, "--help"]).output

@@ -1,0 +1,124 @@
+"""Rendered bundles and copies of the data folders for tests, and the settings they are rendered with."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from omniwatch.bundle import data, render
+from omniwatch.settings import Alerts, Settings
+from omniwatch.settings.alerts import Device
+
+FINE = Settings(
+    alerts=Alerts(
+        drift_page_ms=62.5,
+        drift_for_s=7,
+        rtt_page_ms=1234.5,
+        rtt_for_s=61,
+        turns_share=0.07,
+        turns_min=40,
+        turns_window_s=121,
+        evaluation_interval_s=3,
+    )
+)
+"""Fractions, and times that the evaluation interval does not divide."""
+COARSE = Settings(
+    alerts=Alerts(
+        drift_page_ms=1000,
+        drift_for_s=0,
+        rtt_page_ms=750,
+        rtt_for_s=5,
+        turns_share=0.5,
+        turns_min=1,
+        turns_window_s=3600,
+        scrape_interval_s=30,
+        evaluation_interval_s=60,
+    ),
+    device=Device(throttled_page_window_s=240),
+)
+"""At once, one turn is enough, and the edge in seconds is a whole number."""
+TIGHT = Settings(
+    alerts=Alerts(
+        drift_page_ms=45,
+        drift_for_s=600,
+        rtt_page_ms=3,
+        rtt_for_s=0,
+        turns_share=0.29,
+        turns_min=2,
+        turns_window_s=60,
+        scrape_interval_s=15,
+        evaluation_interval_s=15,
+    )
+)
+"""The shortest window there can be, and a long wait."""
+
+
+def rendered(directory: Path, settings: Settings | None = None, root: Path | None = None) -> Path:
+    """Write a bundle below `directory` and return where it is."""
+    render.write(render.render(settings or Settings(), root), directory)
+    return directory
+
+
+def data_folders(directory: Path) -> Path:
+    """Copy the project's data folders, to be changed, and return their root."""
+    for folder in data.FOLDERS:
+        shutil.copytree(data.root() / folder, directory / folder)
+    return directory
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    """Replace every `old` in a file; it must be there."""
+    text = path.read_text()
+    assert old in text, f"{path.name} has no {old!r}"
+    path.write_text(text.replace(old, new))
+
+
+def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the real promtool."""
+    return subprocess.run(
+        ["promtool", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def changed_settings(group: str, **values: Any) -> Settings:
+    """Return the defaults with some fields of one group changed."""
+    defaults = Settings()
+    return msgspec.structs.replace(
+        defaults, **{group: msgspec.structs.replace(getattr(defaults, group), **values)}
+    )
+
+
+def hold(
+    directory: Path,
+    rules: list[str],
+    every_s: int,
+    series: dict[str, str],
+    evaluation_s: int | None = None,
+    **asked: Any,
+) -> None:
+    """Hold what is `asked` of these rules of a bundle against them: one of promtool's unit tests."""
+    test = {
+        "interval": f"{every_s}s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        **asked,
+    }
+    content = {
+        "rule_files": rules,
+        "evaluation_interval": f"{evaluation_s or every_s}s",
+        "group_eval_order": ["omni_fleet_memory", "omni_fleet", "omni_fleet_held"],
+        "tests": [test],
+    }
+    (directory / "here.test.yaml").write_text(yaml.safe_dump(content))
+    done = promtool("test", "rules", "here.test.yaml", cwd=directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def sample(expression: str, at: str, *found: tuple[str, float]) -> dict[str, Any]:
+    """Return the case that an expression has these samples, by labels, at that time; none is no sample."""
+    samples = [{"labels": labels, "value": value} for labels, value in found]
+    return {"expr": expression, "eval_time": at, "exp_samples": samples}

@@ -1,0 +1,251 @@
+"""Runs scripts of a session's inputs in Python and in C++ and writes down what comes out, in the same words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from helpers.paths import CLONE, DATA
+from omniwatch import frames
+from omniwatch.client.config import Config
+from omniwatch.client.session import Session
+from omniwatch.frames import Kind
+
+CLIENTS = CLONE / "deploy" / "clients"
+VECTORS = json.loads((DATA / "client_vectors.json").read_text())
+
+
+ANSWERS = [
+    (b"HTTP/1.1 206 -\r\nTransfer-Encoding: Chunked\r\nX-A:  b \r\n\r\n3\r\nabc\r\n1F;x=y\r\n" + b"d" * 31 + b"\r\n0\r\n\r\n",
+     206, b"abc" + b"d" * 31, True),
+    (b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\ngone", 404, b"gone", True),
+    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\nto the end", 200, b"to the end", False),
+    (b"HTTP/1.0 204 -\r\n\r\n", 204, b"", True),
+]  # fmt: skip
+"""Answers of a server as bytes; their status, their body, whether nothing follows."""
+
+_CHUNKED = b"HTTP/1.1 200 -\r\ntransfer-encoding: chunked\r\n\r\n"
+INVALID = {
+    "another protocol": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "a status of letters": b"HTTP/1.1 abc\r\n\r\n",
+    "a head without an end": b"x" * 70_000,
+    "a chunk of letters": _CHUNKED + b"zz\r\n",
+    "a chunk without an end of its size": _CHUNKED + b"1" * 2000,
+    "a chunk below zero": _CHUNKED + b"-5\r\nabcde\r\n",
+    "a chunk with a prefix": _CHUNKED + b"0x5\r\nabcde\r\n",
+    "a chunk of 5,000 digits": _CHUNKED + b"f" * 5000 + b"\r\n",
+    "a chunk longer than it says": _CHUNKED + b"2\r\nabcde\r\n",
+    "a length of 5,000 digits": b"HTTP/1.1 200 -\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\n",
+    "a length below zero": b"HTTP/1.1 200 -\r\ncontent-length: -5\r\n\r\nabcde",
+    "an encoding that is not known": b"HTTP/1.1 200 -\r\ntransfer-encoding: gzip\r\n\r\n",
+    "continue, 2,000 times": b"HTTP/1.1 100 Continue\r\n\r\n" * 2000 + b"HTTP/1.1 200 -\r\n\r\n",
+}
+"""What is not an HTTP response, or one beyond the clients' limits."""
+
+
+def wire(word: str) -> str:
+    """Encode "speech:5:0102", "text:5.1:hi", "end:5.2:done", "format:4.1:8000", "event:5.3:{}", "idle", as hex.
+
+    A leading "!" damages the frame's last byte.
+    """
+    kind, _, rest = word.lstrip("!").partition(":")
+    place, _, said = rest.partition(":")
+    frame_id, _, part = place.partition(".")
+    payload = {
+        "speech": lambda: bytes.fromhex(said),
+        "text": said.encode,
+        "event": said.encode,
+        "format": lambda: (
+            b'{"codec": "pcm16", "sample_rate_hz": %d, "channels": 1, "frame_samples": 4}' % int(said)
+        ),
+        "end": lambda: json.dumps({"reason": said}).encode(),
+        "idle": lambda: b"",
+    }[kind]()
+    data = frames.encode(int(frame_id or 0), payload, kind=Kind[kind.upper()], part=int(part or 0))
+    return (data[:-1] + bytes([data[-1] ^ 1]) if word.startswith("!") else data).hex()
+
+
+def expand(line: str) -> str:
+    """Replace the frames of a `data` or `again` line by their bytes in hex; "hex:…" is taken as it is."""
+    verb, *words = line.split()
+    fixed = {"data": 2, "again": 1}.get(verb)
+    if fixed is None:
+        return line
+    said = "".join(word[4:] if word.startswith("hex:") else wire(word) for word in words[fixed:])
+    return " ".join([verb, *words[:fixed], said])
+
+
+def _fixed(value: float) -> str:
+    return f"{value + 0.0:.4f}".replace("-0.0000", "0.0000")
+
+
+class Teller:
+    """Writes down what a session wants done."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def _say(self, *words: object) -> None:
+        self.lines.append(" ".join(map(str, words)))
+
+    def open(self, conn: int) -> None:
+        self._say("open", conn)
+
+    def ask(self, conn: int, body: dict[str, Any] | None) -> None:
+        self._say("ask", conn, json.dumps(body) if body else "")
+
+    def drop(self, conn: int) -> None:
+        self._say("drop", conn)
+
+    def rtx(self, from_id: int, count: int) -> None:
+        self._say("rtx", from_id, count)
+
+    def format(self, sound: dict[str, Any]) -> None:
+        self._say("format", sound["sample_rate_hz"], sound["channels"])
+
+    def audio(self, frame_id: int, payload: memoryview, play_at: float) -> None:
+        self._say("audio", frame_id, payload.hex(), _fixed(play_at))
+
+    def text(self, text: str) -> None:
+        self._say("text", text.encode().hex())
+
+    def event(self, payload: memoryview) -> None:
+        self._say("event", payload.hex())
+
+    def lost(self, from_id: int, count: int) -> None:
+        self._say("lost", from_id, count)
+
+    def realign(self, shift_ms: float) -> None:
+        self._say("realign", _fixed(shift_ms))
+
+    def resumed(self, result: str, outage_s: float, answer_s: float, late_s: float) -> None:
+        self._say("resumed", result or "-", _fixed(outage_s), _fixed(answer_s), _fixed(late_s))
+
+    def ended(self, reason: str) -> None:
+        self._say("ended", reason)
+
+
+def run_python(script: Iterable[str]) -> list[str]:
+    """Run one script's lines (expanded)."""
+    teller, config, luck = Teller(), {}, [0.5]
+    decoders: dict[str, frames.Decoder] = {}
+    session: Session | None = None
+    rtts = 1
+    for line in script:
+        verb, *words = line.split()
+        if verb == "config" and words[0] == "handshake_rtts":
+            rtts = int(words[1])
+            continue
+        if verb == "config":
+            config[words[0]] = float(words[1]) if words[0].endswith(("_s", "_ms")) else int(words[1])
+            continue
+        if verb == "jitter":
+            luck[0] = float(words[0])
+            continue
+        if verb == "start":
+            session = Session(teller, Config(**config), lambda: luck[0], rtts)
+            session.start(float(words[0]))
+        assert session is not None
+        if verb == "counts":
+            heard = session.buffer
+            counts = heard.spoken, heard.duplicates, heard.corrupt, heard.missed, len(heard.recent)
+            teller._say("counts", *counts)
+            continue
+        now, rest = float(words[0]), words[1:]
+        if verb == "opened":
+            session.opened(now, int(rest[0]))
+        elif verb == "closed":
+            session.closed(now, int(rest[0]))
+        elif verb == "untrusted":
+            session.untrusted(now, int(rest[0]))
+        elif verb == "head":
+            session.head(now, int(rest[0]), int(rest[1]), dict(pair.split("=", 1) for pair in rest[2:]))
+        elif verb == "data":
+            decoder = decoders.setdefault(rest[0], frames.Decoder())
+            session.data(now, int(rest[0]), list(decoder.feed(bytes.fromhex("".join(rest[1:])))))
+        elif verb == "again":
+            session.again(now, list(frames.Decoder().feed(bytes.fromhex("".join(rest)))))
+        elif verb == "refused":
+            session.refused(now, int(rest[0]))
+        elif verb == "picture":
+            session.picture(now, float(rest[0]))
+        elif verb == "tick":
+            session.tick(now)
+        due = session.wake_at()
+        teller._say("wake", "never" if due is None else _fixed(due))
+    return normal(teller.lines)
+
+
+def normal(lines: Iterable[str]) -> list[str]:
+    """Bring the bodies of requests into one form: JSON has many for the same."""
+    found = []
+    for line in lines:
+        words = line.strip().split(" ", 2)
+        if words[0] == "ask" and len(words) == 3:
+            body = {
+                key: value if isinstance(value, (str, bool)) else float(value)
+                for key, value in json.loads(words[2]).items()
+            }
+            words[2] = json.dumps(body, sort_keys=True)
+        found.append(" ".join(words))
+    return found
+
+
+def compile_cpp(name: str, folder: Path, source: Path = CLIENTS) -> Path:
+    """Compile one of deploy/clients, or of another folder, with every warning an error."""
+    program = folder / name
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
+    done = subprocess.run(
+        ["g++", *flags, "-I", str(CLIENTS), str(source / f"{name}.cpp"), "-o", str(program), "-lcurl"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def comma_locale(folder: Path) -> dict[str, str]:
+    """Make a locale whose decimal point is a comma; return the environment of a process that uses it."""
+    letters = "".join(f"<U{code:04X}> /x{code:02x} <c{code}>\n" for code in range(128))
+    charmap, source = folder / "ascii", folder / "comma.src"
+    charmap.write_text(
+        f"<code_set_name> ANSI_X3.4-1968\n<comment_char> %\n<escape_char> /\nCHARMAP\n{letters}END CHARMAP\n"
+    )
+    source.write_text(
+        'escape_char /\nLC_NUMERIC\ndecimal_point ","\nthousands_sep "."\ngrouping 3\nEND LC_NUMERIC\n'
+    )
+    # It warns of the categories that are left out.
+    command = ["localedef", "-c", "-f", charmap, "-i", source, folder / "comma"]
+    subprocess.run(command, capture_output=True, check=False)
+    environ = {"LOCPATH": str(folder), "LC_ALL": "comma"}
+    proof = "from locale import *; setlocale(LC_ALL, ''); assert localeconv()['decimal_point'] == ','"
+    subprocess.run([sys.executable, "-c", proof], env=environ, check=True)
+    return environ
+
+
+def run_cpp(
+    program: Path, scripts: list[list[str]], environ: dict[str, str] | None = None
+) -> list[list[str]]:
+    """Run many scripts (expanded) in one process."""
+    lines = [line for script in scripts for line in ["reset", *script]]
+    done = subprocess.run(
+        [str(program)],
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environ,
+    )
+    found: list[list[str]] = []
+    for line in done.stdout.splitlines():
+        if line == "reset":
+            found.append([])
+        else:
+            found[-1].append(line)
+    return [normal(lines) for lines in found]

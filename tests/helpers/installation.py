@@ -1,0 +1,65 @@
+"""A device's file tree to install into, and the commands that do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from helpers.trees import grow
+from omniwatch.bundle.interpreter import VERSION
+from omniwatch.cli.install import command as install_command
+from omniwatch.cli.status import command as status_command
+from omniwatch.cli.uninstall import command as uninstall_command
+
+CONFIG = "etc/omniwatch/omniwatch.yaml"
+LEFT = "etc/omniwatch/left.json"
+UNIT = "etc/systemd/system/omniwatch.service"
+SERVER_UNIT = "etc/systemd/system/qwen3-omni.service"
+MANIFEST = "opt/omniwatch/manifest.json"
+
+
+def interpreter(root: Path) -> Path:
+    """What stands for the system's interpreter; returns its path."""
+    path = grow(root, f"usr/bin/python{VERSION}: stands for an interpreter") / f"usr/bin/python{VERSION}"
+    path.chmod(0o755)
+    return path
+
+
+def device(root: Path, memory_kb: int | None = 62841200) -> Path:
+    """An interpreter, a user's own things, and what the kernel says of the memory."""
+    interpreter(root)
+    grow(root, "etc/systemd/system/own.service: [Service]\\nExecStart=/bin/true")
+    if memory_kb is not None:
+        grow(root, f"proc/meminfo: MemTotal:       {memory_kb} kB")
+    return root
+
+
+def packaged(root: Path) -> Path:
+    """Have the package manager know of the package."""
+    return grow(root, "var/lib/dpkg/info/omniwatch.list: /opt/omniwatch")
+
+
+def snapshot(root: Path) -> dict[str, str]:
+    """Every path below, with what it holds."""
+    return {
+        str(path.relative_to(root)): f"-> {path.readlink()}"
+        if path.is_symlink()
+        else "folder"
+        if path.is_dir()
+        else path.read_bytes().hex()
+        for path in sorted(root.rglob("*"))
+        if "__pycache__" not in path.parts
+    }
+
+
+def install(root: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(install_command, ["--root", str(root), *arguments])
+
+
+def uninstall(root: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(uninstall_command, ["--root", str(root), *arguments])
+
+
+def status(root: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(status_command, ["--root", str(root), *arguments])

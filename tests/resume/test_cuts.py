@@ -1,0 +1,91 @@
+"""For any cut at any byte the listener hears what an uncut one hears, sample for sample, or is told why not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from helpers.asgi import resuming
+from helpers.flaky_network import CuttingNetwork, listen, small_speaker
+from omniwatch.frames import add
+from omniwatch.link.scenario import FrameTrouble, Loss
+from omniwatch.link.virtual import run
+
+CUTS = 1000
+
+
+def outage(rng: random.Random) -> float:
+    """Mostly none or short; one in ten takes up most of the grace."""
+    return rng.choice(
+        [0.0, 0.0, rng.expovariate(2.0), rng.expovariate(0.5) % 20.0] * 2 + [0.0, rng.uniform(0, 20)]
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_thousand_cuts_are_not_heard(seed: int) -> None:
+    async def main() -> None:
+        rng = random.Random(seed)
+        first_id = rng.choice([0, 2**32 - 10])
+        app, speaker, _ = resuming(small_speaker(), first_id=lambda: first_id)
+        cuts = turns = 0
+        while cuts < CUTS:
+            network = CuttingNetwork(app, rng, mean_bytes=rng.choice([2500, 5000, 10_000]), outage_s=outage)
+            listener, summary = await listen(app, network, turns, rng)
+            assert summary.reason == "done"
+            assert listener.speech == speaker.speech(turns)
+            assert listener.said == speaker.text(turns)
+            assert [frame_id for frame_id, _ in listener.heard] == [add(first_id, i) for i in range(31)]
+            cuts += network.cuts
+            turns += 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_frames_lost_repeated_and_reordered_between_cuts_are_fetched_or_named(seed: int) -> None:
+    async def main() -> None:
+        rng = random.Random(seed)
+        app, speaker, _ = resuming(small_speaker())
+        cuts = turns = rtxs = lost = 0
+        while cuts < CUTS / 2:
+            trouble = FrameTrouble(
+                drop=Loss(share=rng.choice([0.05, 0.3]), burst=rng.choice([None, 3, 6])),
+                repeat=0.05,
+                reorder=0.1,
+                depth=rng.randint(1, 8),
+            )
+            network = CuttingNetwork(
+                app, rng, mean_bytes=rng.choice([3000, 20_000]), outage_s=outage, trouble=trouble
+            )
+            listener, summary = await listen(app, network, turns, rng)
+            assert summary.reason == "done"
+            assert listener.said == speaker.text(turns)
+            truth = speaker.speech(turns)
+            assert [frame_id for frame_id, _ in listener.heard] == list(range(31))
+            for frame_id, payload in listener.heard:
+                if payload is not None:
+                    assert payload == truth[frame_id * 1280 : (frame_id + 1) * 1280]
+            assert sum(payload is None for _, payload in listener.heard) == summary.lost
+            cuts += network.cuts
+            rtxs += summary.rtx
+            lost += summary.lost
+            turns += 1
+        assert rtxs > 10
+        assert lost > 0
+
+    run(main())
+
+
+def test_an_outage_longer_than_the_grace_is_named() -> None:
+    async def main() -> None:
+        rng = random.Random(1)
+        app, speaker, _ = resuming(small_speaker())
+        for seed in range(20):
+            network = CuttingNetwork(app, rng, mean_bytes=5000, outage_s=lambda _: 33.0)
+            listener, summary = await listen(app, network, seed, rng)
+            assert summary.reason in ("done", "gone", "no way to the server")
+            assert listener.speech == speaker.speech(seed)[: len(listener.speech)]
+            assert (listener.speech == speaker.speech(seed)) == (summary.reason == "done")
+
+    run(main())

@@ -1,0 +1,136 @@
+"""What is none of the middleware's business passes as if it were not there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from helpers.asgi import Exchange, chat, frame_count, resuming
+from omniwatch.link.fake_server import FakeServer
+from omniwatch.link.virtual import run
+
+
+@pytest.mark.parametrize(
+    "accept", [None, "*/*", "application/json", "text/event-stream;q=0", "text/event-stream", "text/*"]
+)
+def test_what_asks_for_no_frames_passes_untouched(accept: str | None) -> None:
+    async def main() -> None:
+        app, speaker, _ = resuming()
+        with_it = await chat(app, accept=accept).over()
+        without = await chat(speaker, accept=accept).over()
+        assert with_it.messages == without.messages
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (200, [(b"content-type", b"application/json")]),
+        (400, [(b"content-type", b"text/event-stream")]),
+        (200, [(b"content-type", b"text/event-stream"), (b"content-encoding", b"gzip")]),
+        (204, []),
+    ],
+)
+def test_an_answer_that_is_no_speech_passes_untouched_though_frames_were_asked_for(
+    status: int, headers: list[tuple[bytes, bytes]]
+) -> None:
+    async def plain(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": message["body"], "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def main() -> None:
+        app, _, _ = resuming(plain)
+        assert (await chat(app).over()).messages == (await chat(plain).over()).messages
+        assert (len(app.store), app.store.reserved) == (0, 0)
+
+    run(main())
+
+
+def test_an_application_that_fails_before_it_answers_fails_as_without() -> None:
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError("before the answer")
+
+    async def main() -> None:
+        app, _, _ = resuming(broken)
+        with pytest.raises(RuntimeError, match="before the answer"):
+            await chat(app).over()
+        assert app.store.reserved == 0
+
+    run(main())
+
+
+def test_a_client_that_leaves_before_the_answer_is_seen_leaving() -> None:
+    seen: list[str] = []
+
+    async def thinking(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        seen.append((await receive())["type"])
+
+    async def main() -> None:
+        app, _, _ = resuming(thinking)
+        call = chat(app)
+        await asyncio.sleep(0)
+        call.leave()
+        await call.over()
+        assert seen == ["http.disconnect"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/resume", 405),
+        ("PUT", "/v1/rtx", 405),
+        ("PUT", "/v1/resume/x", 405),
+        ("GET", "/v1/models", 418),
+        ("GET", "/v1/resumed", 418),
+        ("POST", "/v1/rtx/x", 418),
+        ("GET", "/v1/chat/completions", 418),
+    ],
+)
+def test_other_paths_are_the_applications(method: str, path: str, status: int) -> None:
+    async def teapot(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 418, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def main() -> None:
+        app, _, _ = resuming(teapot)
+        assert (
+            await Exchange(app, method, path, headers={"Accept": "text/event-stream"}).over()
+        ).status == status
+
+    run(main())
+
+
+def test_shutdown_ends_what_is_held() -> None:
+    async def main() -> None:
+        speaker = FakeServer()
+        received: list[str] = []
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "lifespan":
+                received.extend([(await receive())["type"], (await receive())["type"]])
+            else:
+                await speaker(scope, receive, send)
+
+        app, _, _ = resuming(application)
+        call = await chat(app).until(frame_count(5))
+        call.leave()
+        await call.over()
+        messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+        async def receive() -> dict[str, Any]:
+            return messages.pop(0)
+
+        await app({"type": "lifespan"}, receive, None)
+        await asyncio.sleep(1)
+        assert received == ["lifespan.startup", "lifespan.shutdown"]
+        assert (len(app.store), speaker.left) == (0, 1)
+
+    run(main())

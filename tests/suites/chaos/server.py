@@ -1,0 +1,63 @@
+"""A model server as the rest of the chain sees it, for being killed: its /metrics, and its tap's events in real time.
+
+    python tests/suites/chaos/server.py ADDRESS EVENTS SCENARIO FAULT_AT_S [GONE_AT_S]
+
+At GONE_AT_S ten clients come back to find their turns gone. What the events are written by is the tap's own writer.
+"""
+
+from __future__ import annotations
+
+import http.server
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from omniwatch.events import Event, Resume
+from omniwatch.simulation import SCENARIOS, events
+from omniwatch.tap.writer import EventWriter
+
+RETURNS = 10
+PAGE = Path(__file__).resolve().parents[2] / "data" / "wire" / "vllm-omni-metrics.txt"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers as the real one did when its page was recorded."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(PAGE.read_bytes())
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def speech(name: str, fault_at_s: float, gone_at_s: float | None) -> Iterator[Event]:
+    scenario = SCENARIOS[name]
+    if scenario.fault_at_s is not None:
+        scenario = scenario.moved(fault_at_s)
+    began_t = time.time()
+    for event in events(scenario, seed=1, start_t=began_t):
+        yield event
+        if gone_at_s is not None and event.t - began_t >= gone_at_s:
+            gone_at_s = None
+            for number in range(RETURNS):
+                yield Resume(t=event.t, stream=event.stream, last_good_id=number, result="gone")
+
+
+def main(address: str, path: str, name: str, fault_at_s: str, gone_at_s: str | None = None) -> None:
+    host, _, port = address.partition(":")
+    server = http.server.ThreadingHTTPServer((host, int(port)), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    writer = EventWriter(Path(path), max_bytes=16 * 2**20)
+    clock = threading.Event()
+    for event in speech(name, float(fault_at_s), None if gone_at_s is None else float(gone_at_s)):
+        clock.wait(max(0.0, event.t - time.time()))
+        writer.put(event)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

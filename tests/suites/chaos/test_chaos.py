@@ -1,0 +1,216 @@
+"""Something breaks: who is told, once, in time and of nothing else, by a real Prometheus and a real Alertmanager."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from helpers.waiting import wait_until
+from omniwatch.demo import GRACE_S
+from omniwatch.demo.local_stack import Notice, Stack
+from omniwatch.settings import Settings
+from omniwatch.system.child_process import ChildProcess, free_port
+
+SERVER = Path(__file__).parent / "server.py"
+FAULT_AT_S = 12.0
+MODEL_SCRAPE_S = 5.0
+TICKET_WAIT_S = 30.0
+"""A group of tickets waits for so long for others (deploy/alertmanager)."""
+WINDOW_S = 90
+"""Of the alerts that count in a window, so that they end while the test still looks."""
+SILENCE_S = 20.0
+"""For so long after the end of an alert nothing else may come."""
+SPOOL_KIB = 8192
+
+
+def short_windows() -> Settings:
+    base = Settings()
+    return msgspec.structs.replace(
+        base,
+        sidecar=msgspec.structs.replace(base.sidecar, lost_window_s=WINDOW_S, invalid_window_s=WINDOW_S),
+        resumption=msgspec.structs.replace(base.resumption, window_s=WINDOW_S, realign_window_s=WINDOW_S),
+    )
+
+
+class Chain:
+    """A device whose model server can be killed, and all that its pager is told."""
+
+    def __init__(self, directory: Path) -> None:
+        self._model_server = f"127.0.0.1:{free_port()}"
+        self.stack = Stack(
+            directory,
+            short_windows(),
+            say=lambda line: None,
+            model_server=self._model_server,
+            tickets=True,
+        )
+        self.notices: list[Notice] = []
+
+    def speak(self, scenario: str, *gone_at_s: str) -> ChildProcess:
+        """Start the model server; returns when it speaks."""
+        command = [sys.executable, str(SERVER), self._model_server, str(self.stack.events), scenario]
+        server = self.stack.run("model-server", [*command, str(FAULT_AT_S), *gone_at_s], self._model_server)
+        wait_until(lambda: self.value("sum(increase(omni_audio_seconds_total[10s])) > 0"), 60, "it speaks")
+        wait_until(lambda: self.value('up{job="model_server"} == 1'), 60, "it is scraped")
+        return server
+
+    def value(self, expression: str) -> float | None:
+        found = self.stack.query(expression)
+        return float(found[0]["value"][1]) if found else None
+
+    def told(self, status: str, alert: str) -> Notice | None:
+        """The notice, once it came; all others are kept."""
+        while True:
+            try:
+                self.notices.append(self.stack.pager.notices.get_nowait())
+            except queue.Empty:
+                break
+        return next((n for n in self.notices if (n.status, n.alert) == (status, alert)), None)
+
+    def await_told(self, status: str, alert: str, patience_s: float) -> Notice:
+        return wait_until(
+            lambda: self.told(status, alert),
+            patience_s,
+            f"{alert} is {status}; so far {[(n.status, n.alert) for n in self.notices]}",
+        )
+
+    def only(self, *alerts: str) -> None:
+        """Nobody was told of anything else, and of these once each: that they fire, that they ended."""
+        until = time.monotonic() + SILENCE_S
+        expected = sorted((alert, status) for alert in alerts for status in ("firing", "resolved"))
+        wait_until(lambda: self.told("", "") or time.monotonic() > until, SILENCE_S + 10)
+        assert sorted((n.alert, n.status) for n in self.notices) == expected
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Iterator[Chain]:
+    made = Chain(tmp_path)
+    with made.stack:
+        yield made
+
+
+def for_s(chain: Chain, alert: str) -> float:
+    settings = chain.stack.settings
+    return {
+        "ModelServerDown": settings.model_server.down_for_s,
+        "SidecarDown": settings.sidecar.down_for_s,
+        "StreamSilent": settings.early.silent_for_s,
+        "CodecDrift": settings.alerts.drift_for_s,
+        "TokenRTT": settings.alerts.rtt_for_s,
+        "SpoolFull": 0,
+        "EventsLost": TICKET_WAIT_S,
+        "ResumeFailing": TICKET_WAIT_S,
+    }[alert]
+
+
+def in_time(chain: Chain, alert: str, shown_t: float, late_s: float = 0.0) -> None:
+    """The notice comes within the rule's `for` and the grace of when the trouble could be seen."""
+    due_s = for_s(chain, alert) + GRACE_S + late_s
+    notice = chain.await_told("firing", alert, due_s + 30)
+    assert notice.received_t - shown_t <= due_s
+
+
+def kill(service: ChildProcess) -> float:
+    service.process.send_signal(signal.SIGKILL)
+    service.process.wait()
+    return time.time()
+
+
+@pytest.mark.timeout(600)
+def test_a_model_server_that_is_killed(chain: Chain) -> None:
+    server = chain.speak("steady")
+    killed_t = kill(server)
+    in_time(chain, "ModelServerDown", killed_t, MODEL_SCRAPE_S)
+    server.start()
+    chain.await_told("resolved", "ModelServerDown", 30)
+    chain.only("ModelServerDown")
+
+
+@pytest.mark.timeout(600)
+def test_a_sidecar_that_is_killed(chain: Chain) -> None:
+    chain.speak("steady")
+    killed_t = kill(chain.stack.sidecar)
+    in_time(chain, "SidecarDown", killed_t)
+    chain.stack.sidecar.start()
+    chain.await_told("resolved", "SidecarDown", 30)
+    chain.only("SidecarDown")
+
+
+@pytest.mark.timeout(600)
+def test_a_stream_that_falls_silent(chain: Chain) -> None:
+    chain.speak("stall")
+    wait_until(lambda: chain.value("omni_stream_silent_seconds > 5"), 60, "the stream is silent")
+    in_time(chain, "StreamSilent", time.time())
+    chain.await_told("resolved", "StreamSilent", 60)
+    chain.only("StreamSilent")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("scenario", "alert", "condition"),
+    [
+        ("reconnect-jump", "CodecDrift", "abs(omni_codec_drift_ms) > 60"),
+        ("late-answers", "TokenRTT", "omni_token_rtt_ms > 800"),
+    ],
+)
+def test_a_curve_over_its_threshold(chain: Chain, scenario: str, alert: str, condition: str) -> None:
+    chain.speak(scenario)
+    wait_until(lambda: chain.value(condition), 60, "the threshold is crossed")
+    in_time(chain, alert, time.time())
+    chain.await_told("resolved", alert, 120)
+    chain.only(alert)
+
+
+@pytest.mark.timeout(600)
+def test_clients_that_come_back_in_vain(chain: Chain) -> None:
+    chain.speak("steady", str(FAULT_AT_S))
+    wait_until(lambda: chain.value('omni_resume_requests_total{result="gone"} >= 10'), 60, "they come back")
+    in_time(chain, "ResumeFailing", time.time())
+    chain.await_told("resolved", "ResumeFailing", 420)
+    chain.only("ResumeFailing")
+
+
+@contextmanager
+def small_file_system(directory: Path) -> Iterator[None]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SPOOL_KIB}k", "tmpfs", str(directory)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room."""
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                os.write(file.fileno(), b"\0" * 4096)
+        except OSError:
+            return
+
+
+@pytest.mark.timeout(600)
+def test_an_event_file_without_room(chain: Chain) -> None:
+    """Needs root: the file system is a small one of its own."""
+    directory = chain.stack.events.parent
+    with small_file_system(directory):
+        chain.speak("steady")
+        fill(directory / "filler")
+        in_time(chain, "SpoolFull", time.time())
+        wait_until(lambda: chain.value("omni_stream_silent_seconds > 12"), 60, "the stream seems silent")
+        (directory / "filler").unlink()
+        wait_until(lambda: chain.value("omniwatch_events_lost_total > 0"), 30, "it is counted what was lost")
+        in_time(chain, "EventsLost", time.time())
+        chain.await_told("resolved", "SpoolFull", 60)
+        chain.await_told("resolved", "EventsLost", 420)
+        chain.only("SpoolFull", "EventsLost")

@@ -1,0 +1,91 @@
+"""What people are told of a device's pages through outages of its link: docs/fleet.md has the figures as a table."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from helpers.fleet_delivery import MINUTE_S, Device, passed
+from helpers.fleet_servers import query
+from helpers.waiting import wait_until
+
+OUTAGES = (3, 10, 60)
+"""Minutes of the field."""
+
+
+@pytest.mark.timeout(900)
+def test_an_outage_neither_ends_a_page_nor_repeats_it(centre, capsys):
+    """Of each device: `speech` fires throughout, `server` begins meanwhile, `sight` ends meanwhile, `device` begins and ends."""
+    devices = {minutes: Device(f"away-{minutes}", centre) for minutes in OUTAGES}
+    for device in devices.values():
+        device.faults.now = {"speech", "sight"}
+    for device in devices.values():
+        device.await_count("speech", 1, 0, 60)
+        device.await_count("sight", 1, 0, 60)
+    for device in devices.values():
+        wait_until(lambda device=device: _is_known(centre, device), 60, "the centre knows what fires")
+        device.cut()
+    passed(MINUTE_S)
+    for device in devices.values():
+        device.faults.now = {"speech", "server", "device"}
+    passed(MINUTE_S)
+    for device in devices.values():
+        device.faults.now = {"speech", "server"}
+    waited = 2
+    for minutes, device in devices.items():
+        passed((minutes - waited) * MINUTE_S)
+        waited = minutes
+        assert device.count("speech") == device.count("sight") == (1, 0), "nothing ended while it was away"
+        back = device.mend()
+        began = device.await_count("server", 1, 0, 90)
+        ended = device.await_count("sight", 1, 1, 180)
+        with capsys.disabled():
+            sys.stdout.write(
+                f"{minutes} min: begin after {began - back:.1f} s, end after {ended - back:.1f} s\n"
+            )
+    for device in devices.values():
+        device.faults.now = set()
+        device.await_count("speech", 1, 1, 90)
+        device.await_count("server", 1, 1, 90)
+        assert device.count("device") == (0, 0)
+
+
+@pytest.mark.timeout(400)
+def test_cuts_of_three_seconds_change_nothing(centre):
+    device = Device("tunnel", centre, "{about: Tunnels., rtt_ms: 60, outage: {every_s: 30, for_s: 3}}")
+    for number in range(1, 4):
+        device.faults.now = {"speech"}
+        device.await_count("speech", number, number - 1, 60)
+        passed(20)
+        device.faults.now = set()
+        device.await_count("speech", number, number, 90)
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["restarted", "killed"])
+@pytest.mark.timeout(400)
+def test_a_centre_that_starts_anew_ends_nothing(centre, capsys, force):
+    device = Device("bus", centre)
+    device.faults.now = {"speech", "sight"}
+    device.await_count("speech", 1, 0, 60)
+    device.await_count("sight", 1, 0, 60)
+    for service in (centre.vmalert, centre.alertmanager, centre.store):
+        service.process.kill() if force else service.stop()
+        service.process.wait()
+    device.faults.now = {"speech"}
+    for service in (centre.store, centre.alertmanager, centre.vmalert):
+        service.start()
+    passed(6 * MINUTE_S)
+    device.faults.now = set()
+    passed(12 * MINUTE_S)
+    again = 1 if force else 0
+    with capsys.disabled():
+        sys.stdout.write(
+            f"{'killed' if force else 'restarted'}: {device.count('speech')}, {device.count('sight')}\n"
+        )
+    assert device.count("speech") == (1 + again, 1)
+
+
+def _is_known(centre, device) -> bool:
+    found = query(centre.store, f'count(uplink:alert_firing{{device="{device.name}"}})')
+    return bool(found) and found[0]["value"][1] == "2"

@@ -1,0 +1,92 @@
+"""Installation, operation and removal under a real systemd."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from helpers.waiting import wait_until
+from suites.system import server
+from suites.system.machine import Machine, put, snapshot
+from suites.system.operation import Operation, answering, frames
+
+SIDECAR, SERVER = "omniwatch.service", server.UNIT
+
+
+@pytest.fixture(scope="module")
+def before(machine: Machine) -> dict[str, str]:
+    put(machine, server.PATH, server.PROGRAM, 0o755)
+    return snapshot(machine.tree)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(machine: Machine, before: dict[str, str]) -> str:
+    return machine.run("/srv/venv/bin/omniwatch", *server.INSTALL).stdout
+
+
+def test_both_units_run_and_the_sidecar_counts_what_the_server_says(machine: Machine, installed: str) -> None:
+    assert "wrote /etc/systemd/system/omniwatch.service" in installed
+    assert machine.show(SIDECAR, "ActiveState") == "active"
+    assert machine.show(SERVER, "ActiveState") == "active"
+    wait_until(lambda: frames(machine) > 20, what="twenty frames to be counted")
+    found = answering(machine)
+    assert found['omni_server_running{unit="qwen3-omni.service"}'] == 1
+    assert found['omni_server_unit_state{state="active",unit="qwen3-omni.service"}'] == 1
+    assert found["omniwatch_systemd_up"] == 1
+    assert 'omni_codec_drift_ms{stream="0"}' in found
+
+
+def test_neither_runs_as_root_and_the_spool_is_theirs_alone(machine: Machine) -> None:
+    for unit in (SIDECAR, SERVER):
+        pid = machine.show(unit, "MainPID")
+        assert machine.run("stat", "-c", "%u", f"/proc/{pid}").stdout.strip() != "0", unit
+    assert (
+        machine.run("stat", "-c", "%a %U %G", "/run/omniwatch").stdout.strip() == "2770 omniwatch omniwatch"
+    )
+    assert machine.run("stat", "-c", "%G", "/run/omniwatch/events.jsonl").stdout.strip() == "omniwatch"
+
+
+def test_a_second_installation_changes_nothing(machine: Machine) -> None:
+    pid = machine.show(SIDECAR, "MainPID")
+    again = machine.run("omniwatch", *server.INSTALL)
+    assert again.stdout == "nothing to change\n"
+    assert machine.show(SIDECAR, "MainPID") == pid, "and restarts nothing"
+
+
+def test_status_tells_of_the_quota_that_does_not_apply(machine: Machine) -> None:
+    """This machine's cpu controller is read-only: as on JetPack 5, systemd was asked for a quota and the kernel has none."""
+    found = {
+        f["what"]: f for f in json.loads(machine.run("omniwatch", "status", "--json", check=False).stdout)
+    }
+    assert found["files"]["ok"] is True
+    assert found[SIDECAR]["ok"] is True
+    assert found["sidecar"]["ok"] is True
+    assert found["CPU quota"] == {
+        "what": "CPU quota",
+        "ok": False,
+        "says": "0.5 CPUs asked for, the kernel applies none",
+    }
+    metrics = answering(machine)
+    assert metrics['omni_server_cpu_quota_asked_cores{unit="qwen3-omni.service"}'] == 0.5
+    assert 'omni_server_cpu_quota_cores{unit="qwen3-omni.service"}' not in metrics
+
+
+class TestOperation(Operation):
+    """Of what pip brought."""
+
+
+def test_uninstalling_leaves_no_file_behind(machine: Machine, before: dict[str, str]) -> None:
+    """The last test here: config and state first, then nothing at all."""
+    machine.run("omniwatch", "uninstall")
+    left = set(snapshot(machine.tree)) - set(before)
+    assert "etc/omniwatch/omniwatch.yaml" in left
+    assert all(
+        name.startswith(("etc/omniwatch", "var/lib/omniwatch", "var/lib/qwen3-omni")) for name in left
+    ), left
+    machine.run("/srv/venv/bin/omniwatch", *server.INSTALL)
+    assert answering(machine)
+    machine.run("omniwatch", "uninstall", "--purge")
+    assert machine.run("systemctl", "is-active", SIDECAR, check=False).stdout.strip() == "inactive"
+    after = snapshot(machine.tree)
+    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == set()

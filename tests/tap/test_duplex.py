@@ -1,0 +1,284 @@
+"""The tap on duplex sessions: `WS /v1/realtime?duplex=1` and `/v1/duplex`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helpers.scripted_tap import (
+    REALTIME,
+    Step,
+    acted,
+    answers,
+    disconnect,
+    opening,
+    pcm16,
+    said,
+    says,
+)
+from omniwatch import events as ev
+from omniwatch.core.streams import StreamTable
+from omniwatch.settings import Settings
+
+
+def commit(t: float, **fields: Any) -> Step:
+    return says(t, type="input_audio_buffer.commit", **fields)
+
+
+SESSION = "duplex-3f2a9c0e7b1d4a55"
+
+
+def created(t: float) -> Step:
+    return answers(
+        t, type="session.created", event_id="e0", session={"id": SESSION, "model": "m"}, resume_token="t" * 43
+    )
+
+
+def duplex(
+    t: float, total_ms: float, ms: float, response: str = "r1", encoding: str = "pcm16", **fields: Any
+) -> Step:
+    return answers(
+        t,
+        type="response.output_audio.delta",
+        event_id=f"e{t}",
+        response_id=response,
+        item_id=f"item_{response}",
+        delta=pcm16(ms),
+        format=encoding,
+        sample_rate_hz=24_000,
+        metadata={"session_id": SESSION, "audio_duration_ms": total_ms, "playback": {"sent_ms": total_ms}},
+        **fields,
+    )
+
+
+def done(t: float, response: str = "r1", status: str = "completed") -> list[Step]:
+    return [
+        answers(t, type="response.output_audio.done", response_id=response),
+        answers(t, type="response.done", response_id=response, response={"id": response, "status": status}),
+    ]
+
+
+def test_a_duplex_conversation(tapped):
+    tapped.connect(
+        [
+            *opening(),
+            says(1, type="session.update", session={"model": "m"}),
+            created(1),
+            says(2, type="input_audio_buffer.append", audio=pcm16(200)),
+            commit(3),
+            answers(3.1, type="input_audio_buffer.committed"),
+            answers(3.2, type="response.created", response_id="r1", response={"id": "r1"}),
+            duplex(4, 297, 296.875),
+            says(4.5, type="playback.ack", played_ms=200, response_id="r1"),
+            duplex(5, 2297, 2000),
+            says(5.5, type="playback.ack", played_ms=900),
+            says(5.6, type="audio.playback_ack", played_ms=1000, item_id="item_r1"),
+            *done(6),
+            says(6.5, type="playback.ack", played_ms=2296, response_id="r1"),
+            says(6.6, type="playback.ack", played_ms=10, response_id="unknown"),
+            disconnect(7),
+        ],
+        REALTIME,
+    )
+    assert said(tapped.events()) == [
+        (1, "stream_start"),
+        (3, "turn", 1),
+        (4, "audio", 1, 296.875),
+        (4.5, "played", 1, 200),
+        (5, "audio", 1, 2000),
+        (5.5, "played", 1, 900),
+        (5.6, "played", 1, 1000),
+        (6, "turn_end", 1, "completed"),
+        (6.5, "played", 1, 2296),
+        (7, "stream_end", "disconnect"),
+    ]
+
+
+def test_the_stated_position_counts_where_the_size_does_not_tell(tapped):
+    tapped.connect(
+        [
+            *opening(),
+            created(1),
+            commit(2),
+            duplex(3, 320, 5, encoding="opus"),
+            duplex(4, 2320, 7, encoding="opus"),
+            disconnect(5),
+        ],
+        "/v1/duplex",
+    )
+    assert said(tapped.events())[2:4] == [(3, "audio", 1, 320), (4, "audio", 1, 2000)]
+
+
+@pytest.mark.parametrize(
+    ("asking", "turns"),
+    [
+        ([commit(2, final=False)], 0),
+        ([commit(2, response_create=False)], 0),
+        ([commit(2, create_response=False)], 0),
+        ([commit(2), says(2.1, type="response.create")], 1),
+        ([says(2, type="conversation.item.create", item={}), says(2.1, type="response.create")], 1),
+        (
+            [
+                answers(2, type="input_audio_buffer.speech_started"),
+                answers(2.2, type="input_audio_buffer.speech_stopped"),
+            ],
+            1,
+        ),
+    ],
+)
+def test_what_asks_in_a_duplex_session(tapped, asking, turns):
+    tapped.connect([*opening(), created(1), *asking, disconnect(3)], REALTIME)
+    assert [event[1] for event in said(tapped.events())].count("turn") == turns
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [("completed", "completed"), ("cancelled", "aborted"), ("failed", "failed"), ("incomplete", "other")],
+)
+def test_how_a_response_ended(tapped, status, outcome):
+    tapped.connect(
+        [*opening(), created(1), commit(2), duplex(3, 80, 80), *done(4, status=status), disconnect(5)],
+        REALTIME,
+    )
+    table = StreamTable(Settings())
+    for event in tapped.events():
+        table.apply(event)
+    assert {name: n for name, n in table.totals.turns.items() if n} == {outcome: 1}
+
+
+def test_the_model_may_go_on_listening(tapped):
+    tapped.connect(
+        [*opening(), created(1), commit(2), answers(3, type="response.listen"), disconnect(4)], REALTIME
+    )
+    assert said(tapped.events())[1:3] == [(2, "turn", 1), (3, "turn_end", 1, "listen")]
+
+
+def test_speech_unasked_and_responses_that_overlap(tapped):
+    tapped.connect(
+        [
+            *opening(),
+            created(1),
+            duplex(2, 80, 80, "r1"),
+            commit(3),
+            answers(3.1, type="response.created", response_id="r2", response={"id": "r2"}),
+            duplex(3.2, 160, 80, "r1"),
+            duplex(4, 80, 80, "r2"),
+            *done(4.5, "r1", "cancelled"),
+            duplex(5, 160, 80, "r2"),
+            *done(6, "r2"),
+            disconnect(7),
+        ],
+        REALTIME,
+    )
+    assert said(tapped.events())[1:-1] == [
+        (2, "audio", 1, 80),
+        (3, "turn", 2),
+        (3.2, "audio", 1, 80),
+        (4, "audio", 2, 80),
+        (4.5, "turn_end", 1, "cancelled"),
+        (5, "audio", 2, 80),
+        (6, "turn_end", 2, "completed"),
+    ]
+
+
+def resume(t: float, seq: int = 17, session: str = SESSION) -> Step:
+    return says(
+        t,
+        type="session.resume",
+        session_id=session,
+        resume_token="t" * 43,
+        last_received_server_event_seq=seq,
+    )
+
+
+def resumed(t: float) -> Step:
+    return answers(
+        t, type="session.resumed", session_id=SESSION, session={"id": SESSION}, resume_token="u" * 43
+    )
+
+
+def test_a_client_that_comes_back_takes_its_stream_up_again(tapped):
+    tapped.connect(
+        [*opening(), created(1), commit(2), duplex(3, 2000, 2000), duplex(3.5, 4000, 2000), disconnect(4)],
+        REALTIME,
+    )
+    again = [
+        *opening(8.5),
+        resume(9),
+        resumed(9.25),
+        duplex(9.3, 4000, 2000, server_event_seq=18),
+        duplex(10, 5000, 1000, server_event_seq=19),
+        *done(11),
+        commit(12),
+        duplex(13, 80, 80, "r2"),
+        disconnect(14),
+    ]
+    tapped.connect(again, REALTIME, client=("192.0.2.8", 50000))
+    events = tapped.events()
+    assert len({event.stream for event in events}) == 1
+    assert said(events)[4:] == [
+        (4, "turn_end", 1, "aborted"),
+        (4, "stream_end", "disconnect"),
+        (9.25, "stream_start"),
+        (9.25, "resume"),
+        (10, "audio", 1, 1000),
+        (11, "turn_end", 1, "completed"),
+        (12, "turn", 2),
+        (13, "audio", 2, 80),
+        (14, "turn_end", 2, "aborted"),
+        (14, "stream_end", "disconnect"),
+    ], "what was sent before the cut is not counted again"
+    start, came_back = events[6:8]
+    assert start.peer == "192.0.2.8:50000"
+    assert isinstance(came_back, ev.Resume)
+    assert (came_back.last_good_id, came_back.result) == (17, "hit")
+    assert came_back.latency_ms == pytest.approx(250)
+    assert came_back.outage_ms == pytest.approx(5000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ({"type": "session.resync_required", "reason": "journal_gap"}, "gone"),
+        (
+            {"type": "error", "error": {"code": "session_resume_expired", "message": "Unknown session"}},
+            "unknown",
+        ),
+        ({"type": "error", "error": {"code": "invalid_resume_token", "message": "no"}}, "refused"),
+        (
+            {
+                "type": "error",
+                "error": {"code": "session_resume_conflict", "message": "sequence 9 is newer than 7"},
+            },
+            "ahead",
+        ),
+        ({"type": "error", "error": "unreadable"}, "refused"),
+    ],
+)
+def test_a_return_that_is_refused(tapped, answer, result):
+    tapped.connect([*opening(8), resume(9, seq=-5), answers(9.5, **answer), disconnect(10)], REALTIME)
+    start, came_back, _ = tapped.events()
+    assert (start.t, came_back.result, came_back.last_good_id, came_back.outage_ms) == (9.5, result, 0, None)
+
+
+def test_the_connection_that_was_taken_over_ends_nothing_more(tapped):
+    """The old connection is still open when the new one resumes; its own end comes last."""
+    first = [*opening(), created(1), commit(2), duplex(3, 80, 80)]
+
+    async def interrupted(scope, receive, send):
+        await acted(first, tapped.clock)(scope, receive, send)
+        await tapped.connection([*opening(4), resume(4), resumed(4), disconnect(6)], REALTIME)
+        await send({"type": "websocket.close", "code": 1000})
+
+    tapped.connect(first, REALTIME, app=interrupted)
+    assert said(tapped.events()) == [
+        (1, "stream_start"),
+        (2, "turn", 1),
+        (3, "audio", 1, 80),
+        (4, "turn_end", 1, "aborted"),
+        (4, "stream_end", "replaced"),
+        (4, "stream_start"),
+        (4, "resume"),
+        (6, "stream_end", "disconnect"),
+    ]

@@ -1,0 +1,60 @@
+"""The layout: imports run one way, and the root holds the two vocabularies."""
+
+from __future__ import annotations
+
+import sys
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from helpers import imports
+
+BROUGHT_BY_VLLM = {"msgspec"}
+
+
+@pytest.fixture(scope="module")
+def modules() -> imports.Graph:
+    return imports.of_modules()
+
+
+def test_no_file_stands_in_a_circle(modules):
+    TopologicalSorter(modules).prepare()
+
+
+def test_no_room_imports_one_that_imports_it(modules):
+    TopologicalSorter(imports.of_rooms(modules)).prepare()
+
+
+def test_a_circle_around_a_corner_is_found():
+    around = {
+        "omniwatch.a.x": {"omniwatch.b.y"},
+        "omniwatch.b.z": {"omniwatch.c"},
+        "omniwatch.c": {"omniwatch.a.v"},
+    }
+    TopologicalSorter(around).prepare()
+    with pytest.raises(CycleError):
+        TopologicalSorter(imports.of_rooms(around)).prepare()
+
+
+def test_the_root_holds_the_vocabularies_and_rooms():
+    loose = {path.name for path in imports.PACKAGE.glob("*.py")}
+    assert loose == {"__init__.py", "__main__.py", "events.py", "frames.py"}
+
+
+def test_every_room_says_what_it_is_for():
+    for room in imports.PACKAGE.iterdir():
+        if any(room.glob("*.py")):
+            assert (room / "__init__.py").read_text(encoding="utf-8").startswith('"""'), room.name
+
+
+def test_the_tap_needs_only_what_vllm_brings(modules):
+    outside = {name for name in imports.reached(modules, "omniwatch.tap") if not name.startswith("omniwatch")}
+    assert outside - BROUGHT_BY_VLLM <= sys.stdlib_module_names
+
+
+def test_the_core_is_pure(modules):
+    assert imports.of_rooms(modules)["core"] == {"events", "frames", "settings"}
+    outside = {
+        need for module, needs in modules.items() if module.startswith("omniwatch.core") for need in needs
+    }
+    assert not outside & {"time", "datetime", "os", "pathlib", "socket", "threading", "logging"}
