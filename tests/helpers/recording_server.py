@@ -1,6 +1,6 @@
 """Recordings replayed by an application on a real ASGI server, at the pace they were made at or as fast as they pass.
 
-As a program it serves at real pace with the tap in front: `replaying.py PORT_FILE ACTUAL_DIRECTORY`.
+As a program it serves at real pace with the tap in front: `python -m helpers.recording_server PORT_FILE ACTUAL_DIRECTORY`.
 """
 
 from __future__ import annotations
