@@ -8,11 +8,12 @@ from typing import Any
 
 import click.testing
 import jsonschema
+import msgspec
 import pytest
 
 from helpers.made_up_servers import wav
 from helpers.paths import CLONE
-from omniwatch.chain import Level, Question, Result, Turn
+from omniwatch.chain import Level, Question, Result, Turn, report
 from omniwatch.chain import results as files
 from omniwatch.chain.compare import DIFFERENT, NOT_SHOWN, compare
 from omniwatch.chain.schedule import plan
@@ -83,6 +84,29 @@ def test_results_are_merged_into_one_table(tmp_path: Path) -> None:
     again = bench("merge", native, native)
     assert again.exit_code == 2
     assert "native x1 is in" in again.output
+
+
+@pytest.mark.parametrize(
+    ("turns", "p99"),
+    [
+        (99, "n=99: too few"),
+        (100, "1.000 [1.000, ...]"),
+        (367, "1.000 [1.000, ...]"),
+        (368, "1.000 [1.000, 1.000]"),
+    ],
+)
+def test_the_table_marks_a_p99_of_few_turns(turns: int, p99: str) -> None:
+    few = result("native", [1.0] * turns)
+    both = msgspec.structs.replace(few, turns=[*few.turns, *result("cascade", [1.0] * 400).turns])
+    (line,) = (x for x in report.terminal(both).splitlines() if "first audio" in x and "P99" in x)
+    assert line.split("  P99")[1].strip().startswith(p99)
+    marked = f"The smallest column has {turns}." in "\n".join(report.notes(both))
+    assert marked == (turns < 368)
+
+
+def test_a_row_that_no_column_can_fill_is_left_out() -> None:
+    few = report.terminal(result(times=[1.0] * 99))
+    assert not [x for x in few.splitlines() if x.startswith("  ") and "P99" in x]
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])

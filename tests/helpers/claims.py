@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from omniwatch.advise import published
 from omniwatch.frames import HEADER
 from omniwatch.plan.bound import bound
 from omniwatch.plan.components import parse_types
@@ -422,11 +423,11 @@ def flash() -> Iterator[Row]:
         "`omniwatch plan --quantization int4`; needs an Orin",
         CANNOT,
     )
-    small = _plan("int4", talker=False, max_model_len=8192)
+    alone_gb = published.text_only_gb()
     yield Row(
         "without the talker a card of 24 GB is enough",
-        f"thinker in INT4 with 8192 tokens: {_gb(small.needed_bytes)}; in bf16 {_gb(silent.needed_bytes)}",
-        "`omniwatch plan --no-talker --quantization int4 --max-model-len 8192`",
+        f"thinker with {published.TEXT_ONLY_TOKENS} tokens: in INT4 {alone_gb['INT4']:.1f} GB, in bf16 {alone_gb['bf16']:.1f} GB",
+        f"`omniwatch plan --no-talker --quantization int4 --max-model-len {published.TEXT_ONLY_TOKENS}`",
         "held, in INT4 only",
     )
     spared = 1 - sum(part.parameters for part in silent.components) / whole.parameters
