@@ -87,25 +87,16 @@ def write(
     """
     missing = _missing_directories(root, [*(item.path for item in changes), MANIFEST])
     made: list[Path] = []
-    staged: list[tuple[Path, Path]] = []
     try:
         for directory in missing:
             path = at(root, directory)
             made.append(path)
             path.mkdir()
             path.chmod(0o755)
-        for item in [*changes, _manifest_item(root, known, wanted, missing)]:
-            target = at(root, item.path)
-            temporary = target.with_name(f".{target.name}.{os.getpid()}")
-            staged.append((temporary, target))
-            _stage(item, temporary)
-        for temporary, target in staged:
-            temporary.replace(target)
-    except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None and staged:
-            error.filename = str(staged[-1][1])
-        for temporary, _ in staged:
-            temporary.unlink(missing_ok=True)
+        with atomic_write.replacing_all() as stage:
+            for item in [*changes, _manifest_item(root, known, wanted, missing)]:
+                _write(item, stage(at(root, item.path)))
+    except BaseException:
         for path in reversed(made):
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
@@ -115,7 +106,7 @@ def write(
     remove_empty(root, missing)
 
 
-def _stage(item: Item, temporary: Path) -> None:
+def _write(item: Item, temporary: Path) -> None:
     if item.link:
         temporary.symlink_to(item.link)
         return

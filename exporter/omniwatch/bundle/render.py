@@ -20,6 +20,7 @@ from omniwatch.bundle.dashboards import Place
 from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.notify.messages import WORST_FIRST
 from omniwatch.settings import Settings
+from omniwatch.system import atomic_write
 from omniwatch.system.closest import closest
 
 Files = Mapping[PurePosixPath, str]
@@ -172,24 +173,17 @@ def diff(files: Files, out: Path) -> str:
 def write(files: Files, out: Path) -> list[PurePosixPath]:
     """Write what differs and return its paths. Each file is replaced whole, none before all are on the disk. Raises OSError."""
     paths = list(changed(files, out))
-    staged: list[tuple[Path, Path]] = []
-    try:
+    with atomic_write.replacing_all() as stage:
         for path in paths:
             target = out / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f".{target.name}.{os.getpid()}")
-            staged.append((temporary, target))
-            with temporary.open("wb") as staging:
+            temporary = stage(target)
+            with temporary.open("xb") as staging:
                 staging.write(files[path].encode())
                 staging.flush()
                 os.fsync(staging.fileno())
             if target.exists():
                 shutil.copymode(target, temporary)
-        for temporary, target in staged:
-            temporary.replace(target)
-    finally:
-        for temporary, _ in staged:
-            temporary.unlink(missing_ok=True)
     return paths
 
 

@@ -1,9 +1,9 @@
-"""Replace a file atomically: readers see the old content or the new one."""
+"""Replace files atomically: readers see the old content or the new one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +16,7 @@ def replacing(target: Path, *, mode: int | None = None, durable: bool = False) -
     `mode` is the file's whatever the umask; nobody else can read it before. `durable` returns when all of it is on the disk:
     a power cut then leaves the old file or the new one, and not an empty one. Raises OSError that names `target`.
     """
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside = _beside(target)
     try:
         opened = _made(beside, 0o666 if mode is None else 0o600)
         try:
@@ -43,6 +43,37 @@ def replace(target: Path, content: bytes, *, mode: int | None = None, durable: b
     """Replace `target` by `content`; see `replacing`. Raises OSError."""
     with replacing(target, mode=mode, durable=durable) as file:
         file.write(content)
+
+
+@contextmanager
+def replacing_all() -> Iterator[Callable[[Path], Path]]:
+    """Yield a function that says where to write a target's new content; at the end all take their places, one by one.
+
+    When the context does not end well, none has. An OSError of a write that names no file is given the last target's name.
+    """
+    staged: list[tuple[Path, Path]] = []
+
+    def stage(target: Path) -> Path:
+        beside = _beside(target)
+        beside.unlink(missing_ok=True)
+        staged.append((beside, target))
+        return beside
+
+    try:
+        yield stage
+        for beside, target in staged:
+            beside.replace(target)
+    except OSError as error:
+        if error.filename is None and staged:
+            error.filename = str(staged[-1][1])
+        raise
+    finally:
+        for beside, _ in staged:
+            beside.unlink(missing_ok=True)
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}")
 
 
 def _made(path: Path, mode: int) -> int:
