@@ -11,18 +11,30 @@ from matplotlib.figure import Figure
 
 from helpers.backtest_command import record, run
 from omniwatch import events as ev
-from omniwatch.backtest import picture
+from omniwatch.backtest import picture, routes
 from omniwatch.backtest.compare import compare, pairs
 from omniwatch.backtest.json_report import differences, facts
 from omniwatch.backtest.report import comparison, report
 from omniwatch.backtest.rules import Rule, Standing
-from omniwatch.backtest.run import Alert, Findings, Side, Verdict
+from omniwatch.backtest.run import Alert, Findings, Side, Verdict, told
 from omniwatch.backtest.states import Answer, Episode
 from omniwatch.replay import plot
 from omniwatch.settings import Settings
 
 T0 = 1_700_000_000.0
 TARGET = {"job": "omniwatch", "instance": "a:1", "device": "orin"}
+ROUTING = routes.read(
+    """
+    route:
+      receiver: page
+      routes: [{receiver: beat, matchers: ['severity="none"']}]
+      group_by: [device]
+      group_wait: 0s
+      group_interval: 20s
+    receivers: [{name: page, webhook_configs: [{}]}, {name: beat}]
+    """,
+    "{}",
+)
 OF_STREAM = tuple(sorted({**TARGET, "stream": "0", "severity": "page"}.items()))
 
 
@@ -43,12 +55,13 @@ def verdict(name: str, *episodes: Episode, severity: str = "page") -> Verdict:
 
 
 def findings(*verdicts: Verdict, name: str = "mine") -> Findings:
-    side = Side(name, Settings(), [one.rule for one in verdicts], [TARGET])
+    side = Side(name, Settings(), [one.rule for one in verdicts], [TARGET], ROUTING)
     curves = {
         "omni_codec_drift_ms": [Answer({"stream": "0"}, [(T0 + t, float(t)) for t in (1, 2, 3, 50, 51)])],
         "omni_token_rtt_ms": [Answer({"stream": "0"}, [(T0 + t, 500.0) for t in range(90)])],
     }
-    return Findings(side, T0, T0 + 100, 1234, {"json": 2, "utf8": 0}, 1, 105, list(verdicts), curves)
+    sent = told(ROUTING, verdicts, T0 + 100)
+    return Findings(side, T0, T0 + 100, 1234, {"json": 2, "utf8": 0}, 1, 105, list(verdicts), curves, sent)
 
 
 WHOLE = findings(
@@ -79,6 +92,10 @@ def test_the_report_tells_apart_what_fired_was_silent_and_cannot_be_told():
         "none:\n"
         '  Beat  stream="0"\n'
         "      firing 0:00, still at the end, worst 1 at 0:00\n"
+        "\n"
+        "sent to page: 1 incident, 2 messages\n"
+        "  0:45  firing Drift\n"
+        "  1:25  resolved Drift\n"
         "\n"
         "silent:\n"
         "  Calm\n"
@@ -115,6 +132,19 @@ def test_the_json_holds_every_rule_with_its_outcome():
     }
     assert told["rules"][3]["metrics"] == ["jetson_throttle_alert"]
     assert told["target"] == TARGET
+    assert told["notifications"]["receivers"] == {"page": {"incidents": 1, "messages": 2}}
+    began, over = told["notifications"]["messages"]
+    assert began == {
+        "t": T0 + 45,
+        "receiver": "page",
+        "status": "firing",
+        "group": {"device": "orin"},
+        "firing": [{**dict(OF_STREAM), "alertname": "Drift"}],
+        "resolved": [],
+        "begins_incident": True,
+        "repeats": False,
+    }
+    assert (over["t"], over["status"], over["begins_incident"]) == (T0 + 85, "resolved", False)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +197,8 @@ def test_two_rule_sets_are_compared_firing_by_firing():
         "\n"
         "fires at the same time with both:\n"
         "  Same\n"
+        "\n"
+        "sent to page: 2 incidents, 5 messages; 1 incident, 4 messages with theirs\n"
         "\n"
         "only mine has:\n"
         "  Old\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from omniwatch.backtest.compare import Comparison, Difference
+from omniwatch.backtest.notifications import Notification, counts
 from omniwatch.backtest.run import Findings, Verdict
 from omniwatch.backtest.states import Episode
 
@@ -23,6 +24,10 @@ def facts(findings: Findings) -> dict[str, Any]:
         "scrapes": findings.scrapes,
         "target": findings.side.targets[0],
         "rules": [_rule(verdict) for verdict in findings.verdicts],
+        "notifications": {
+            "receivers": {name: told._asdict() for name, told in counts(findings.sent).items()},
+            "messages": [_message(one) for one in findings.sent],
+        },
     }
 
 
@@ -71,6 +76,19 @@ def _episode(episode: Episode) -> dict[str, Any]:
         "resolved_t": episode.over_t,
         "worst": _number(episode.worst),
         "worst_t": episode.worst_t,
+    }
+
+
+def _message(one: Notification) -> dict[str, Any]:
+    return {
+        "t": one.t,
+        "receiver": one.receiver,
+        "status": one.status,
+        "group": dict(one.group),
+        "firing": [dict(labels) for labels in one.firing],
+        "resolved": [dict(labels) for labels in one.resolved],
+        "begins_incident": one.begins,
+        "repeats": one.repeats,
     }
 
 

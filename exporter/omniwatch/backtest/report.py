@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from omniwatch.backtest.compare import Comparison, Difference, of_series
+from omniwatch.backtest.notifications import Notification, Told, counts
 from omniwatch.backtest.recording_source import utc
 from omniwatch.backtest.rules import Standing
 from omniwatch.backtest.run import Findings, Verdict
@@ -28,7 +30,7 @@ def report(findings: Findings) -> str:
         for verdict in active:
             if verdict.rule.severity == severity:
                 lines += _active(findings, verdict)
-    return "\n".join([*lines, *_rest(findings.verdicts)]) + "\n"
+    return "\n".join([*lines, *_sent(findings), *_rest(findings.verdicts)]) + "\n"
 
 
 def rank(severity: str) -> int:
@@ -97,6 +99,36 @@ def _worst(episode: Episode, first_t: float) -> str:
     return f"{episode.worst:.4g} at {at(episode.worst_t, first_t)}"
 
 
+def _sent(findings: Findings) -> Iterator[str]:
+    """Say what each receiver was sent, a line a message."""
+    for receiver, told in counts(findings.sent).items():
+        yield ""
+        yield f"sent to {receiver}: {_told(told)}"
+        for one in findings.sent:
+            if one.receiver == receiver:
+                group = shown(one.group, findings.side.targets[0])
+                yield f"  {at(one.t, findings.first_t)}  {_message(one)}" + (f"  of {group}" if group else "")
+
+
+def _told(told: Told) -> str:
+    return f"{plural(told.incidents, 'incident')}, {plural(told.messages, 'message')}"
+
+
+def _message(one: Notification) -> str:
+    parts = [
+        f"{word} {', '.join(_names(alerts))}"
+        for word, alerts in (("firing", one.firing), ("resolved", one.resolved))
+        if alerts
+    ]
+    return "; ".join(parts) + (" (again)" if one.repeats else "")
+
+
+def _names(alerts: Iterable[Labels]) -> list[str]:
+    """Name alerts, with how many there are of a name where that is more than one."""
+    found = Counter(dict(labels).get("alertname", "") for labels in alerts)
+    return [name + (f" ({number})" if number > 1 else "") for name, number in found.items()]
+
+
 def _rest(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Say what did nothing, and tell apart those of which the recording cannot say anything."""
     silent = [one for one in verdicts if one.standing is Standing.TOLD and not one.alerts and not one.error]
@@ -144,6 +176,11 @@ def comparison(found: Comparison, first: Findings, second: Findings) -> str:
         lines += _listed("fires at the same time with both", dict.fromkeys(one.rule for one in same))
     if not found.firings:
         lines.append("  nothing fires with either")
+    ours, theirs = counts(first.sent), counts(second.sent)
+    for receiver in sorted({*ours, *theirs}):
+        before, after = (told.get(receiver, Told(0, 0)) for told in (ours, theirs))
+        if before != after:
+            lines += ["", f"sent to {receiver}: {_told(before)}; {_told(after)} with {names[1]}"]
     for name, rules in ((names[0], found.only_first), (names[1], found.only_second)):
         if rules:
             lines += _listed(f"only {name} has", rules)

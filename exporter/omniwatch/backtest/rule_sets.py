@@ -23,7 +23,7 @@ def side(name: str, of: Settings, found: Site, files: Sequence[Path] = ()) -> Si
     read = [rule for path in paths for rule in rules.read(path, every_s)]
     if not any(rule.is_alert for rule in read):
         raise BacktestError(f"{name}: no alert rule in it")
-    return Side(name, of, read, found.targets)
+    return Side(name, of, read, found.targets, found.routing)
 
 
 def title(paths: Sequence[Path]) -> str:

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from omniwatch.backtest import templates
 from omniwatch.backtest.errors import BacktestError
+from omniwatch.backtest.notifications import Notification, arrivals, notifications
 from omniwatch.backtest.recording_source import Moments
+from omniwatch.backtest.routes import Routing
 from omniwatch.backtest.rules import Rule, RuleSet, Standing, speech_names
 from omniwatch.backtest.scrapes import Page, Scrapes
 from omniwatch.backtest.states import Answer, Episode, Labels, episodes
@@ -23,12 +25,15 @@ CURVES = ("omni_codec_drift_ms", "omni_token_rtt_ms")
 
 
 class Side(NamedTuple):
-    """A rule set, the settings that the sidecar and its scrapes have with it, and the labels of each scrape, its own first."""
+    """A rule set, the settings that the sidecar and its scrapes have with it, the labels of each scrape, its own first, and how
+    alerts reach people.
+    """
 
     name: str
     settings: Settings
     rules: Sequence[Rule]
     targets: Sequence[dict[str, str]]
+    routing: Routing
 
 
 class Alert(NamedTuple):
@@ -65,6 +70,7 @@ class Findings(NamedTuple):
     scrapes: int
     verdicts: list[Verdict]
     curves: dict[str, list[Answer]]
+    sent: list[Notification]
 
 
 def backtest(file: str, side: Side, directory: Path, progress: Progress, *, curves: bool = False) -> Findings:
@@ -106,7 +112,23 @@ def backtest(file: str, side: Side, directory: Path, progress: Progress, *, curv
         drawn = {name: tsdb.answers(name, times) for name in (CURVES if curves else ())}
     progress("asking", 1.0)
     first_t = moments.first_t or 0.0
-    return Findings(side, first_t, moments.last_t, events, refused, scrapes.lost, count, verdicts, drawn)
+    sent = told(side.routing, verdicts, scrapes.end_t)
+    return Findings(
+        side, first_t, moments.last_t, events, refused, scrapes.lost, count, verdicts, drawn, sent
+    )
+
+
+def told(routing: Routing, verdicts: Iterable[Verdict], end_t: float) -> list[Notification]:
+    """Return what Alertmanager sends of all that fired by `end_t`."""
+    arriving = (
+        arrival
+        for verdict in verdicts
+        for alert in verdict.alerts
+        for arrival in arrivals(
+            routing.labelled(verdict.rule.name, alert.labels), alert.episodes, verdict.rule.interval_s, end_t
+        )
+    )
+    return notifications(routing, arriving, end_t)
 
 
 def _verdict(rule: Rule, book: RuleSet, tsdb: Tsdb, scrapes: Scrapes) -> Verdict:

@@ -1,4 +1,4 @@
-"""A site's own Prometheus configuration, rendered: which rules it loads and how it labels what it scrapes."""
+"""A site's own configuration, rendered: which rules Prometheus loads, how it labels what it scrapes, and whom Alertmanager tells."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from typing import NamedTuple
 
 import yaml
 
+from omniwatch.backtest import routes
 from omniwatch.backtest.errors import BacktestError
+from omniwatch.backtest.routes import Routing
 from omniwatch.bundle import render
 from omniwatch.settings import Settings
 
 JOB = "omniwatch"
 CONFIG = PurePosixPath("deploy/prometheus/prometheus.yml")
+ALERTMANAGER = PurePosixPath("deploy/alertmanager/alertmanager.yml")
+CENTRE_ALERTMANAGER = PurePosixPath("deploy/fleet/centre-alertmanager.yml")
 
 
 class Site(NamedTuple):
-    """Labels of each scrape, the sidecar's first, and the rule files."""
+    """Labels of each scrape, the sidecar's first; the rule files; and how alerts reach people."""
 
     targets: list[dict[str, str]]
     rule_files: list[Path]
+    routing: Routing
 
 
 def rendered(settings: Settings, directory: Path) -> Site:
@@ -41,4 +46,5 @@ def rendered(settings: Settings, directory: Path) -> Site:
         raise BacktestError(f"{CONFIG}: no job {JOB}")
     folder = (directory / CONFIG).parent
     paths = [path.resolve() for pattern in config["rule_files"] for path in sorted(folder.glob(pattern))]
-    return Site(targets, paths)
+    notifies = CENTRE_ALERTMANAGER if settings.fleet.alertmanager_urls else ALERTMANAGER
+    return Site(targets, paths, routes.read(files[notifies], files[CONFIG]))

@@ -54,7 +54,7 @@ def command(
 ) -> None:
     """Run FILE (plain, .gz, or - for standard input) through the sidecar in event time, put what it would have shown at
     each scrape into a real Prometheus, and print what every alert rule would have done: when each alert was pending, firing
-    and over, and its worst value.
+    and over, its worst value, and what Alertmanager would have sent to each receiver.
 
     Rules are those that the settings render, or those of --rules. Evaluations fall on whole multiples of their interval;
     a real server's may fall up to one interval later. Rules that a backtest cannot judge are listed apart: those about the
