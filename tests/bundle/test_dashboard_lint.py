@@ -27,7 +27,7 @@ def variable(model: dict, name: str) -> dict:
 
 
 def first(model: dict) -> dict:
-    return dashboard_lint.panels(model)[0]
+    return next(panel for panel in dashboard_lint.panels(model) if panel["id"] == 1)
 
 
 def asking(expression: str) -> Break:
@@ -79,12 +79,13 @@ def test_a_rule_fails_on_what_breaks_it_and_no_other_does(rule, damage):
 
 
 def test_a_dashboard_without_a_job_or_device_variable_is_found():
-    for name, rules in (
-        ("job", {"template-job", "target-job"}),
-        ("device", {"template-instance", "target-instance"}),
+    for names, rules in (
+        (("job", "server_job"), {"template-job", "target-job"}),
+        (("device",), {"template-instance", "target-instance"}),
     ):
         model = copy.deepcopy(STREAMING)
-        without(name)(model)
+        for name in names:
+            without(name)(model)
         assert {line.partition(":")[0] for line in dashboard_lint.lint(model)} == rules
 
 
@@ -103,7 +104,15 @@ def test_panels_of_a_collapsed_row_are_looked_at():
     row.update(collapsed=True, panels=[hidden])
     assert dashboard_lint.lint(model) == []
     hidden["title"] = ""
-    assert dashboard_lint.lint(model) == ["panel-title-description: panel 1: no title"]
+    assert dashboard_lint.lint(model) == ["panel-title-description: panel 16: no title"]
+
+
+def test_only_a_single_value_may_look_back_five_minutes_whatever_is_shown():
+    model = copy.deepcopy(STREAMING)
+    asking(f"rate(a_total{{{SCOPE}}}[5m])")(model)
+    assert [line.partition(":")[0] for line in dashboard_lint.lint(model)] == ["target-rate-interval"]
+    first(model)["type"] = "stat"
+    assert dashboard_lint.lint(model) == []
 
 
 @pytest.mark.parametrize(

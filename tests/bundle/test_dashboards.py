@@ -14,6 +14,7 @@ from grafana_foundation_sdk.models import prometheus
 
 from helpers.bundles import FINE, data_folders, replaced
 from omniwatch.bundle import dashboard_lint, dashboards, data, render
+from omniwatch.core.totals import OUTCOMES
 from omniwatch.settings import Settings
 
 NAMES = sorted(
@@ -41,6 +42,12 @@ def model(name: str, settings: Settings | None = None) -> dict:
 
 def panel(found: dict, number: int) -> dict:
     return next(panel for panel in dashboard_lint.panels(found) if panel["id"] == number)
+
+
+def panels_of(found: dict, row: int) -> list[dict]:
+    """Return the panels of the n-th row."""
+    heads = [n for n, item in enumerate(found["panels"]) if item["type"] == "row"] + [len(found["panels"])]
+    return found["panels"][heads[row] + 1 : heads[row + 1]]
 
 
 def test_the_dashboards_are_these():
@@ -82,9 +89,17 @@ def test_panels_do_not_overlap_and_fill_the_grid(name):
         taken |= cells
 
 
-def test_the_two_curves_are_on_top_with_the_rules_thresholds():
+@pytest.mark.parametrize("name", ["fleet", "model-server", "streaming"])
+def test_what_is_now_comes_first_and_in_one_line(name):
+    now = panels_of(model(name), 0)
+    assert sum(item["gridPos"]["w"] for item in now) == 24
+    assert {item["gridPos"]["y"] for item in now} == {1}
+    assert {item["type"] for item in now} == {"stat"}
+
+
+def test_the_two_curves_come_first_below_it_with_the_rules_thresholds():
     streaming = model("streaming", FINE)
-    drift, rtt = dashboard_lint.panels(streaming)[:2]
+    drift, rtt = panels_of(streaming, 1)
     assert (drift["id"], rtt["id"]) == (1, 2)
     assert drift["targets"][0]["expr"].startswith("omni_codec_drift_ms{")
     assert rtt["targets"][0]["expr"].startswith("omni_token_rtt_ms{")
@@ -131,7 +146,30 @@ def test_rates_of_the_model_server_are_made_from_the_interval_of_its_job():
         for panel in model("model-server")["panels"]
         for target in panel.get("targets", [])
     }
-    assert found == {every["model_server"]}
+    assert found == {every["model_server"], "75s"}, "its own, or a quarter of five minutes"
+
+
+@each_dashboard
+def test_a_legend_has_the_last_value_and_the_worst(name):
+    for item in dashboard_lint.panels(model(name)):
+        if item["type"] == "timeseries":
+            last, worst = item["options"]["legend"]["calcs"]
+            assert (last, worst in ("max", "min")) == ("lastNotNull", True)
+
+
+def test_colours_by_meaning_are_overrides_that_find_the_series():
+    ended = panel(model("streaming"), 8)
+    colours = {
+        override["matcher"]["options"]: override["properties"][0]["value"]["fixedColor"]
+        for override in ended["fieldConfig"]["overrides"]
+    }
+    assert {"/completed/": "green", "/no_audio/": "red"}.items() <= colours.items()
+    assert {key.strip("/") for key in colours} == set(OUTCOMES)
+
+
+def test_silent_devices_are_the_first_of_the_fleet():
+    table = next(item for item in dashboard_lint.panels(model("fleet")) if item["type"] == "table")
+    assert table["options"]["sortBy"][0] == {"displayName": "Silent for", "desc": True}
 
 
 def test_stable_bytes_for_a_small_one():
@@ -153,6 +191,7 @@ def test_stable_bytes_for_a_small_one():
         ("uid: a", "uid: A B", "matching regex"),
         ("uid: a", "uid: [", "flow"),
         ("title: One", "type: pie, title: One", "Invalid enum value 'pie'"),
+        ("title: One", "colours: {'(': red}, title: One", "colours: '(': missing )"),
         ("title: One", "sort: [Two], title: One", "no query is titled 'Two'"),
         ("title: One", "columns: {Two: {}}, title: One", "no query is titled 'Two'"),
         (

@@ -108,12 +108,16 @@ def test_all_is_everything_and_a_choice_is_that_value_alone():
 
 
 def test_windows_follow_the_step_and_the_panels_own_shortest():
-    ended, out_of_sync = asked("streaming")["8", "A"], asked("streaming")["6", "A"]
-    assert "omni_turns_total{" in ended.expression
-    assert "[11s]" in ended.expression
+    speaking, out_of_sync = asked("streaming")["13", "B"], asked("streaming")["6", "A"]
+    assert "omni_audio_seconds_total{" in speaking.expression
+    assert "[11s]" in speaking.expression
+    ended = asked("streaming")["8", "A"]
+    assert ("[300s]" in ended.expression, ended.step_s) == (True, 75), "events that are seconds apart"
     assert "[301s]" in out_of_sync.expression
     assert out_of_sync.step_s == 300
-    assert "[20s]" in asked("model-server")["3", "A"].expression, "four scrapes of a job that has longer ones"
+    assert "[20s]" in asked("model-server")["15", "A"].expression, (
+        "four scrapes of a job that has longer ones"
+    )
 
 
 def test_a_stat_asks_for_the_end_and_its_range():
@@ -130,7 +134,7 @@ def test_annotations_are_asked_for_with_the_panels():
 
 def test_a_choice_that_the_dashboard_does_not_have_is_refused():
     with pytest.raises(
-        DrawError, match=r"^no variable 'city' on omni-streaming; there are job, device, stream$"
+        DrawError, match=r"^no variable 'city' on omni-streaming; there are job, server_job, device, stream$"
     ):
         asked("streaming", city=["x"])
 
@@ -179,6 +183,32 @@ def test_curves_keep_their_values_unit_and_thresholds():
     assert [(curve.name, list(curve.points)) for curve in drawn.curves] == [("a", [(0, 1), (10, 2)])]
     assert (drawn.unit, drawn.low, drawn.high, drawn.lines, drawn.bands) == ("ms", 0, None, True, False)
     assert drawn.levels == [Level(None, "green"), Level(60, "red")]
+
+
+def test_a_legend_has_what_the_panel_asks_for_and_a_colour_what_it_means():
+    custom = {"stacking": {"mode": "normal"}}
+    drawn = shown(
+        {
+            **panel("timeseries", custom, unit="s"),
+            "options": {"legend": {"calcs": ["lastNotNull", "max"]}},
+            "fieldConfig": {
+                "defaults": {"unit": "s", "custom": custom},
+                "overrides": [
+                    {
+                        "matcher": {"id": "byRegexp", "options": f"/{pattern}/"},
+                        "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}],
+                    }
+                    for pattern, colour in (("b", "green"), ("^bad", "red"))
+                ],
+            },
+        },
+        [answer(one(1, 3, 2, device="a"), one(4, 5, math.nan, device="bad"))],
+    )
+    assert isinstance(drawn, Chart)
+    assert [(curve.colour, curve.ends) for curve in drawn.curves] == [
+        ("", "last 2 s, max 3 s"),
+        ("red", "last 5 s, max 5 s"),
+    ]
 
 
 def test_a_stack_adds_up_and_what_is_missing_adds_nothing():

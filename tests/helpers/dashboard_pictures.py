@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from helpers.incident import LENGTH_S, OVERLOADED, WARM_S, pages
+from helpers.incident import FAULT_S, LENGTH_S, OVERLOADED, WARM_S, pages
 from omniwatch.backtest import site
 from omniwatch.backtest.rules import Rule, read
 from omniwatch.backtest.scrapes import Page
@@ -29,6 +29,8 @@ from omniwatch.simulation.fleet import Member, Plan, members, series
 WINDOW = Window(1_768_478_400.0, 1_768_478_400.0 + LENGTH_S)
 """From 2026-01-15 12:00:00 UTC on."""
 SETTINGS = Settings(alerts=Alerts(scrape_interval_s=5), site=Site(device=OVERLOADED))
+AT_FAULT = WINDOW._replace(end=WINDOW.start + FAULT_S + 180)
+"""When the overloaded device is in trouble: what a dashboard's first row is for."""
 FLEET, CENTRE_S = 200, 600
 """So many devices; their past begins so much before the picture."""
 APART = {
@@ -62,23 +64,35 @@ def main(out: Path) -> None:
         with tsdb:
             for dashboard, devices in SHOWN.items():
                 draw(models[dashboard], out / f"{dashboard}.svg", tsdb.url, {"device": devices})
+            for dashboard in ("streaming", "model-server"):
+                now = first_row(models[dashboard])
+                draw(now, out / f"{dashboard}-now.svg", tsdb.url, {"device": [OVERLOADED]}, AT_FAULT)
         (directory / "centre").mkdir()
         centre = centre_of(
             directory, asked_for(query for _, query in dashboard_lint.queries(models["fleet"]))
         )
         with centre:
             draw(models["fleet"], out / "fleet.svg", centre.url, {})
+            draw(first_row(models["fleet"]), out / "fleet-now.svg", centre.url, {})
 
 
-def draw(model: dict[str, Any], path: Path, url: str, choices: dict[str, list[str]]) -> None:
+def first_row(model: dict[str, Any]) -> dict[str, Any]:
+    """Return a dashboard that has nothing but its first row."""
+    rows = [n for n, panel in enumerate(model["panels"]) if panel["type"] == "row"]
+    return {**model, "panels": model["panels"][: rows[1]], "annotations": {}}
+
+
+def draw(
+    model: dict[str, Any], path: Path, url: str, choices: dict[str, list[str]], window: Window = WINDOW
+) -> None:
     scrape_s = SETTINGS.alerts.scrape_interval_s
-    for drawn in run.draw({path: model}, url, WINDOW, choices, scrape_s):
+    for drawn in run.draw({path: model}, url, window, choices, scrape_s):
         sys.stdout.write(f"{drawn}: {drawn.stat().st_size / 1000:.0f} kB\n")
 
 
 def centre_of(directory: Path, names: set[str]) -> Tsdb:
     """Return the Prometheus of a fleet's centre: devices that fall silent and come back, and what its rules record of them."""
-    fleet = members(Plan(devices=FLEET, skewed_share=0.0))
+    fleet = members(Plan(devices=FLEET, skewed_share=0.0, outage_s=600.0))
     tsdb = Tsdb(directory / "centre", SETTINGS.fleet.interval_s, SETTINGS.fleet.interval_s)
     tsdb.fill(sent_up(fleet))
     rules = read(directory / "bundle/alerts/fleet.rules.yaml", SETTINGS.fleet.evaluation_s)

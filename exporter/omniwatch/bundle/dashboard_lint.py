@@ -18,6 +18,8 @@ Rule = Callable[[Model], Iterator[str]]
 COUNTING = ("rate", "irate", "increase")
 WINDOWS = ("$__rate_interval", "$__range")
 """A count over the whole time shown is one number, of any resolution."""
+NOW = "5m"
+"""What a single value says of the present looks back over, however long the time shown."""
 UNSCOPED = {"ALERTS": "an alert on what is missing has no job"}
 """Series that need no job, and why."""
 UNITS = frozenset(
@@ -207,8 +209,10 @@ def _target_promql(model: Model) -> Iterator[str]:
 
 
 def _target_rate_interval(model: Model) -> Iterator[str]:
+    single = {_name(panel) for panel in panels(model) if panel.get("type") == "stat"}
     for place, selector in _parsed(model):
-        if selector.function in COUNTING and selector.window not in WINDOWS:
+        allowed = (*WINDOWS, NOW) if place.rpartition(" ")[0] in single else WINDOWS
+        if selector.function in COUNTING and selector.window not in allowed:
             yield f"{place}: {selector.function}({selector.metric}[{selector.window}]), not [$__rate_interval]"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -40,6 +41,10 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
     thresholds: list[Step] = []
     values: dict[str, tuple[Text, Text]] = {}
     """Text and colour for a value."""
+    colours: dict[Text, Text] = {}
+    """Colour of the series whose legend a regular expression finds itself in; the last that does counts."""
+    worst: Literal["max", "min"] = "max"
+    """Which end of a series its legend has beside the last value."""
     alerts: list[Text] = []
     """Alerts whose condition is seen here: their dashboard_url leads to this panel, and the panel to their pages."""
     runbooks: list[Text] = []
@@ -53,6 +58,8 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
     max: float | None = None
     interval: str = ""
     """Shortest step, where one point is to cover as much time as a rule's window does."""
+    window_s: Annotated[int, Meta(ge=0)] = 0
+    """Least $__rate_interval, where events are seconds apart; Grafana's is four times the shortest step."""
     stack: bool = False
     width: Annotated[int, Meta(ge=1, le=COLUMNS)] = 12
     height: Annotated[int, Meta(ge=2, le=40)] = 8
@@ -61,11 +68,17 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
         for title in (*self.columns, *self.sort):
             if title not in self.queries:
                 raise ValueError(f"no query is titled {title!r}")
+        for pattern in self.colours:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"colours: {pattern!r}: {error}") from error
 
 
 def panel_model(panel: Panel, place: dict[str, int], runbooks: str, scrape_interval: str) -> dict[str, Any]:
     """Return the panel as Grafana has it, at its place in the grid; `runbooks` is the address of their folder."""
-    least_step = {"interval": scrape_interval} if scrape_interval else {}
+    shortest = f"{panel.window_s / 4:g}s" if panel.window_s else scrape_interval
+    least_step = {"interval": shortest} if shortest else {}
     model: dict[str, Any] = {
         "id": panel.id,
         "type": panel.type,
@@ -153,6 +166,9 @@ def _custom(panel: Panel) -> dict[str, Any]:
 
 def _overrides(panel: Panel) -> Iterator[dict[str, Any]]:
     """A table's values are named by their query: give each its title, unit and colours, and the device its way on."""
+    for pattern, colour in panel.colours.items():
+        fixed = {"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}
+        yield {"matcher": {"id": "byRegexp", "options": f"/{pattern}/"}, "properties": [fixed]}
     if panel.type != "table":
         return
     for number, title in enumerate(panel.queries):
@@ -179,7 +195,12 @@ def _overrides(panel: Panel) -> Iterator[dict[str, Any]]:
 def _options(panel: Panel) -> dict[str, Any]:
     if panel.type == "timeseries":
         return {
-            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+            "legend": {
+                "displayMode": "table",
+                "placement": "bottom",
+                "showLegend": True,
+                "calcs": ["lastNotNull", panel.worst],
+            },
             "tooltip": {"mode": "multi", "sort": "desc"},
         }
     if panel.type == "stat":

@@ -49,8 +49,10 @@ def colour(name: str) -> str:
     return name if name.startswith("#") else COLOURS.get(name.rpartition("-")[2], INK)
 
 
-def curve_style(number: int) -> dict[str, Any]:
-    """Return the colour and dashes of a panel's n-th curve."""
+def curve_style(number: int, fixed: str = "") -> dict[str, Any]:
+    """Return the colour and dashes of a panel's n-th curve, which may have a colour of its own."""
+    if fixed:
+        return {"color": colour(fixed), "linestyle": DASHES[0]}
     dashes = number // len(STREAM_COLOURS) % len(DASHES)
     return {"color": STREAM_COLOURS[number % len(STREAM_COLOURS)], "linestyle": DASHES[dashes]}
 

@@ -30,7 +30,7 @@ SQUEEZE = 4.0
 
 def draw_chart(paper: Canvas, box: Box, chart: Chart, window: Window, marks: Iterable[Mark]) -> None:
     """Fill a box with the chart."""
-    rows = legend_rows([curve.name for curve in chart.curves], box.w)
+    rows = legend_rows([": ".join(filter(None, (curve.name, curve.ends))) for curve in chart.curves], box.w)
     low, high = extent(chart)
     ticks = y_ticks(low, high, chart.unit)
     words = [units.tick(value, chart.unit) for value in ticks]
@@ -45,7 +45,8 @@ def draw_chart(paper: Canvas, box: Box, chart: Chart, window: Window, marks: Ite
     _levels(axes, chart, low, high)
     _marks(axes, marks)
     _curves(axes, chart)
-    _legend(paper, Box(box.x, box.y + box.h - LINE * len(rows), box.w, LINE * len(rows)), rows)
+    colours = [curve.colour for curve in chart.curves]
+    _legend(paper, Box(box.x, box.y + box.h - LINE * len(rows), box.w, LINE * len(rows)), rows, colours)
 
 
 def extent(chart: Chart) -> tuple[float, float]:
@@ -167,7 +168,7 @@ def _level(axes: Axes, value: float, name: str, words: str, crowded: bool) -> No
 def _curves(axes: Axes, chart: Chart) -> None:
     for number, curve in enumerate(chart.curves):
         xs, ys = [t for t, _ in curve.points], [y for _, y in curve.points]
-        style = curve_style(number)
+        style = curve_style(number, curve.colour)
         # In a stack a series that adds nothing would hide the one it stands on.
         order = 3 - 0.01 * number if curve.base else 3
         axes.plot(xs, ys, linewidth=1.1, solid_joinstyle="round", zorder=order, **style)
@@ -202,12 +203,13 @@ def lonely(ys: Sequence[float]) -> list[int]:
     ]
 
 
-def _legend(paper: Canvas, box: Box, rows: Sequence[Sequence[tuple[int, str, float]]]) -> None:
+def _legend(
+    paper: Canvas, box: Box, rows: Sequence[Sequence[tuple[int, str, float]]], colours: Sequence[str]
+) -> None:
     for line, row in enumerate(rows):
         y = box.y + LINE * line + LINE - 2
         for number, name, x in row:
             if number >= 0:
-                paper.line(
-                    [box.x + x, box.x + x + 10], [y - 2.5, y - 2.5], linewidth=1.8, **curve_style(number)
-                )
+                style = curve_style(number, colours[number])
+                paper.line([box.x + x, box.x + x + 10], [y - 2.5, y - 2.5], linewidth=1.8, **style)
             paper.text(box.x + x + (14 if number >= 0 else 0), y, name, SMALL, color=INK)

@@ -36,6 +36,10 @@ class Curve(NamedTuple):
     name: str
     points: Points
     base: Sequence[float] = ()
+    colour: str = ""
+    """One that the series has by what it means; else the palette's next."""
+    ends: str = ""
+    """Its last value and its worst, for the legend."""
 
 
 class Chart(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from omniwatch.draw.fields import Answer, appearance, legend, levels
 from omniwatch.draw.model import Chart, Curve, Lane, Lanes, Nothing, Points, Shown, Span, Tile, Tiles
 from omniwatch.draw.tables import grid
+from omniwatch.draw.units import text
 
 NO_DATA = Nothing("No data")
 
@@ -81,14 +83,40 @@ def _chart(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Shown:
     custom = field.get("custom", {})
     is_stacked = custom.get("stacking", {}).get("mode", "none") != "none"
     style = custom.get("thresholdsStyle", {}).get("mode", "off")
+    curves = stacked(series) if is_stacked else [Curve(one.name, one.points) for one in series]
     return Chart(
-        stacked(series) if is_stacked else [Curve(one.name, one.points) for one in series],
+        [
+            curve._replace(colour=_fixed_colour(panel, one.name), ends=_ends(panel, one.points))
+            for curve, one in zip(curves, series, strict=True)
+        ],
         field.get("unit", "none"),
         levels(field),
         "line" in style or "dashed" in style,
         "area" in style,
         field.get("min"),
         field.get("max"),
+    )
+
+
+def _fixed_colour(panel: Mapping[str, Any], name: str) -> str:
+    """Return the colour that the panel gives to series of such a name; the last that does counts, "" for none."""
+    found = ""
+    for override in panel.get("fieldConfig", {}).get("overrides", []):
+        matcher = override["matcher"]
+        if matcher["id"] == "byRegexp" and re.search(matcher["options"].strip("/"), name):
+            found = next(
+                (p["value"]["fixedColor"] for p in override["properties"] if p["id"] == "color"), found
+            )
+    return found
+
+
+def _ends(panel: Mapping[str, Any], points: Points) -> str:
+    """Write what the legend has beside a series' name."""
+    values = [value for _, value in points if not math.isnan(value)]
+    calcs = panel.get("options", {}).get("legend", {}).get("calcs", [])
+    unit = _field(panel).get("unit", "none")
+    return ", ".join(
+        f"{word} {text(pick(values), unit)}" for calc in calcs if values for word, pick in (_CALCS[calc],)
     )
 
 
@@ -122,6 +150,12 @@ def _lanes(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Shown:
             lanes.append(Lane(one.name, spans))
     return Lanes(lanes)
 
+
+_CALCS: dict[str, tuple[str, Callable[[list[float]], float]]] = {
+    "lastNotNull": ("last", lambda values: values[-1]),
+    "max": ("max", max),
+    "min": ("min", min),
+}
 
 _KINDS: dict[str, Callable[[Mapping[str, Any], Sequence[Answer]], Shown]] = {
     "timeseries": _chart,
