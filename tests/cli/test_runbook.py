@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
+from helpers.bundles import HOSTILE
 from omniwatch.bundle import data
 from omniwatch.cli import main
 
@@ -21,6 +24,15 @@ def test_every_page_is_shown_as_it_is():
     for name in names:
         text = (data.root() / f"runbooks/{name}.md").read_text()
         assert run(name).output.rstrip("\n") == text.rstrip("\n")
+
+
+def test_how_to_reach_the_device_comes_first(tmp_path):
+    config = tmp_path / "omniwatch.yaml"
+    config.write_text(f"site: {{access: {json.dumps(HOSTILE)}}}")
+    shown = run("CodecDrift", "--config.file", str(config)).output
+    assert shown.startswith(f"The device: {HOSTILE}\n\n# CodecDrift\n")
+    config.write_text(r'site: {access: "ssh \e[2J"}')
+    assert "site.access" in run("CodecDrift", "--config.file", str(config), exit_code=2).stderr
 
 
 @pytest.mark.parametrize("name", ["CodecDrift", "codecdrift", "codec", "decDr", "CodecDrift.md"])

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from helpers.bundles import rendered
+from helpers.bundles import HOSTILE, rendered
 from helpers.fake_robots import SECRET, StandIn
 from helpers.inhibition import DEAD, EXPLAINS, silenced
 from helpers.waiting import wait_until
@@ -195,6 +195,7 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
             "summary_zh": "声音与画面不同步。",
             "dashboard_url": "https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1",
             "runbook_url": "https://wiki.example/CodecDrift.md",
+            "access": HOSTILE,
         }
         alertmanager.post([alert])
         (told,) = wait_until(lambda: slack.taken)
@@ -208,7 +209,8 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
     assert attachment["text"].strip() == (
         f"FIRING: CodecDrift: CodecDrift fires. 声音与画面不同步。 Since {since}.\n"
         "Dashboard: https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1\n"
-        "Runbook: https://wiki.example/CodecDrift.md"
+        "Runbook: https://wiki.example/CodecDrift.md\n"
+        f"Device: {HOSTILE}"
     )
 
 

@@ -11,9 +11,10 @@ import msgspec
 import yaml
 
 from omniwatch.bundle import data, render
-from omniwatch.settings import Alerts, Settings
+from omniwatch.settings import Alerts, Settings, Site
 from omniwatch.settings.alerts import Device
 
+HOSTILE = """ssh -J 'a b' ops@{{ .Device }} {{{`{{` {{{{ }} {% x %} [[ y ]] "z" \\ # & <b> : $(id) 设备"""
 FINE = Settings(
     alerts=Alerts(
         drift_page_ms=62.5,
@@ -24,9 +25,10 @@ FINE = Settings(
         turns_min=40,
         turns_window_s=121,
         evaluation_interval_s=3,
-    )
+    ),
+    site=Site(access=HOSTILE),
 )
-"""Fractions, and times that the evaluation interval does not divide."""
+"""Fractions, times that the evaluation interval does not divide, and a text that nothing may read as more than text."""
 COARSE = Settings(
     alerts=Alerts(
         drift_page_ms=1000,

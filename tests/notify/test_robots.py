@@ -71,6 +71,12 @@ def test_an_alert_without_summary_and_links_is_told_all_the_same():
     assert told.text == "告警: CodecDrift: Something is wrong.\n\n开始于 11-21 17:00:00 CST"
 
 
+def test_how_to_reach_the_device_is_code_in_which_nothing_calls_anybody():
+    group = json.loads(webhook())
+    group["alerts"][0]["annotations"]["access"] = "ssh `a` <@all> [x](http://y)"
+    assert composed(json.dumps(group).encode()).text.endswith("\n\nDevice: `ssh 'a' <@all> [x](http://y)`")
+
+
 def test_both_languages_have_the_same_words():
     assert set(messages.WORDS["en"]) == set(messages.WORDS["zh"])
 

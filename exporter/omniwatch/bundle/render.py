@@ -233,6 +233,7 @@ def _environment(root: Path) -> jinja2.Environment:
         autoescape=False,
     )
     environment.filters["duration"] = duration
+    environment.filters["go_text"] = lambda text: text.replace("{{", '{{"{{"}}')
     environment.filters["le"] = floatToGoString
     environment.filters["number"] = _number
     environment.filters["quoted"] = json.dumps

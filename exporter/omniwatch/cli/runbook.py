@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.cli import UserError, config_option
+
+CONFIG = Path("/etc/omniwatch/omniwatch.yaml")
 
 
 @click.command()
 @click.argument("name", required=False)
-def command(name: str | None) -> None:
+@config_option(f"The device's omniwatch.yaml, whose site.access is shown. [default: {CONFIG} if it is there]")
+def command(name: str | None, config_file: Path | None) -> None:
     """Show what to do about the alert NAME; without NAME, list the pages.
 
-    A part of the name in any case is enough where only one page has it; else the pages that have it are listed.
+    A part of the name in any case is enough where only one page has it; else the pages that have it are listed. Where
+    site.access says how to reach the device, that comes first.
 
     \b
     Example:
@@ -33,4 +39,18 @@ def command(name: str | None) -> None:
         raise UserError(f'"{name}" may be {", ".join(found)}')
     if not found:
         raise UserError(f'no runbook "{name}"; the closest is "{closest(wanted, pages)}"')
-    click.echo_via_pager(pages[found[0]].read_text(encoding="utf-8"))
+    access = _access(config_file)
+    text = pages[found[0]].read_text(encoding="utf-8")
+    click.echo_via_pager(f"The device: {access}\n\n{text}" if access else text)
+
+
+def _access(config_file: Path | None) -> str:
+    """Return how the device is reached. Settings that do not hold keep nobody from a runbook, unless they were asked for."""
+    from omniwatch.settings import SettingsError, load
+
+    try:
+        return load(config_file or (CONFIG if CONFIG.exists() else None)).site.access
+    except (SettingsError, OSError) as error:
+        if config_file:
+            raise UserError(str(error)) from error
+        return ""

@@ -18,6 +18,7 @@ WORDS = {
         "lasted": "lasted",
         "runbook": "Runbook",
         "dashboard": "Dashboard",
+        "access": "Device",
         "more": "and {} more",
         "merged": "{} messages in one, there were too many",
         "hours": "h",
@@ -33,6 +34,7 @@ WORDS = {
         "lasted": "持续",
         "runbook": "处理手册",
         "dashboard": "监控面板",
+        "access": "登录设备",
         "more": "另有 {} 条",
         "merged": "消息过多,{} 条合并为一条",
         "hours": "小时",
@@ -105,7 +107,14 @@ def compose(
         lines.append(words["more"].format(len(alerts) - MAX_ALERTS))
     summary = annotations.get(words["summary"], "")
     links = [*_link("dashboard", annotations, words), *_link("runbook", annotations, words)]
-    lines = [*([f"**{summary}**"] if summary else []), *lines, *([" | ".join(links)] if links else [])]
+    # As code nothing in it is Markdown, nor does it call anybody.
+    access = annotations.get("access", "").replace("`", "'")
+    lines = [
+        *([f"**{summary}**"] if summary else []),
+        *lines,
+        *([" | ".join(links)] if links else []),
+        *([f"{words['access']}: `{access}`"] if access else []),
+    ]
     return Message(group.group_key, severity, group.status == "firing", title, "\n\n".join(lines), first)
 
 

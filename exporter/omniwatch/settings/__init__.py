@@ -143,6 +143,8 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
 
+Line = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]
+"""Nothing in it ends a line, moves a terminal's cursor or turns the direction of writing."""
 HostName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$")]
 
 
@@ -163,6 +165,9 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `device`."""
     runbook_base_url: str = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
     """Address below which the runbooks' pages stand; alerts link to them."""
+    access: Line = ""
+    """How a person reaches this device, for instance `ssh ops@orin.example`: it stands in each message and runbook. Empty:
+    not said."""
 
 
 class Grafana(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
