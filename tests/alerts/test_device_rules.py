@@ -26,7 +26,6 @@ ODD = Device(
     overcurrents_window_s=61,
     memory_share=0.123,
     memory_for_s=31,
-    blind_for_s=5,
     signals_for_s=13,
 )
 AT_ONCE = Device(
@@ -35,7 +34,6 @@ AT_ONCE = Device(
     restarts=1,
     hot_for_s=0,
     memory_for_s=0,
-    blind_for_s=0,
     signals_for_s=0,
 )
 EVERY_SETTINGS = {
@@ -79,12 +77,11 @@ def test_throttling_is_a_ticket_over_1_percent_and_a_page_over_5(tmp_path: Path)
         ('{oc=~"oc1|oc2"}', ""),
         ('{oc=~"oc1|oc2"}', '{oc="oc1"}'),
         ("< 0.05\n", "<= 0.05\n"),
-        ("omniwatch_source_blind == 1", "omniwatch_source_blind == 0"),
         ("omniwatch_host_reader_up == 0", "omniwatch_host_reader_up"),
         ("for: 1m", "for: 55s"),
         ("for: 15s", "for: 20s"),
         ("humanizePercentage", "humanize"),
-        ("/SidecarBlind.md", "/SidecarDown.md"),
+        ("/DeviceSignalsLost.md", "/SidecarBlind.md"),
     ],
 )
 def test_the_unit_tests_notice_a_rule_that_is_written_wrong(tmp_path: Path, old: str, new: str) -> None:

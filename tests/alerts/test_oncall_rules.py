@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from helpers.bundles import COARSE, FINE, TIGHT, promtool, rendered
+from helpers.bundles import COARSE, FINE, TIGHT, changed_settings, promtool, rendered
 from omniwatch.settings import Settings, SettingsError, alerts, parse
 from omniwatch.settings.histograms import RTT_EDGES
 
@@ -26,13 +26,13 @@ ODD = msgspec.structs.replace(
     model_server=alerts.ModelServer(
         mute_s=31, mute_for_s=1, queue_mean_s=1.5, kv_cache_share=0.777, slow_share=0.33, underrun_min=40, no_audio=4
     ),
-    sidecar=alerts.SidecarAlerts(down_for_s=61, lag_s=2.5, lost=100, invalid=3, invalid_window_s=61),
+    sidecar=alerts.SidecarAlerts(down_for_s=61, blind_for_s=7, idle_answers=5, idle_window_s=61, lag_s=2.5, lost=100, invalid=3, invalid_window_s=61),
     resumption=alerts.Resumption(
         success_share=0.9, resumes_min=1, extra_mean_ms=63.5, window_s=121, replay_share=0.07, corrupt=9
     ),
 )  # fmt: skip
 EVERY_SETTINGS = {"defaults": Settings(), "odd": ODD, "coarse": COARSE, "tight": TIGHT}
-COMPARED = re.compile(r"(>=|>|<) (\d+(?:\.\d+)?)(?=\s|$)")
+COMPARED = re.compile(r"(>=|>|<) (\d+(?:\.\d+)?)(?=[\s,]|$)")
 
 
 @pytest.mark.parametrize("settings", EVERY_SETTINGS.values(), ids=EVERY_SETTINGS)
@@ -96,6 +96,24 @@ def test_the_unit_tests_notice_each_wait_that_is_an_evaluation_off(tmp_path, sub
     (tmp_path / f"alerts/{subject}.rules.yaml").write_text(yaml.safe_dump(rules))
     assert wrong
     assert failing_alerts(tmp_path, subject) == wrong
+
+
+STEPS = {"sidecar": {"down_for_s": 5, "blind_for_s": 5, "idle_window_s": 15}}
+"""How little each time within an expression may be off before a unit test must notice."""
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("group", "field", "step"),
+    [(group, field, step) for group, fields in STEPS.items() for field, step in fields.items()],
+)
+def test_the_unit_tests_notice_each_time_that_is_a_step_off(tmp_path, group, field, step, sign):
+    value = getattr(getattr(Settings(), group), field)
+    wrong = rendered(tmp_path / "wrong", changed_settings(group, **{field: value + sign * step}))
+    subject = {"sidecar": "sidecar", "model_server": "server"}[group]
+    rules = f"alerts/{subject}.rules.yaml"
+    (rendered(tmp_path) / rules).write_text((wrong / rules).read_text())
+    assert failing_alerts(tmp_path, subject)
 
 
 def test_the_red_line_is_an_edge_of_the_histogram(tmp_path):

@@ -98,10 +98,10 @@ def test_late_answers_fire_and_nothing_of_drift(late):
     ]
     said = outcomes(found)
     assert (said["TokenRTT"], said["CodecDrift"], said["StreamSilent"]) == ("fired", "silent", "silent")
-    assert (said["CPUThrottling"], said["ModelServerDown"], said["SidecarDown"]) == (
+    assert (said["CPUThrottling"], said["ModelServerDown"], said["SidecarBlind"]) == (
         "missing",
         "assumed",
-        "assumed",
+        "missing",
     )
     assert said["EventsLost"] == "silent"
 

@@ -6,7 +6,6 @@ import json
 import re
 import threading
 import urllib.request
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from click.testing import CliRunner
 
 from helpers.bundles import HOSTILE, rendered
 from helpers.fake_robots import SECRET, StandIn
-from helpers.inhibition import DEAD, EXPLAINS, silenced
+from helpers.inhibition import CAUSES, DEAD, EXPLAINS, silenced
 from helpers.waiting import wait_until
 from omniwatch.bundle.alertmanager import of
 from omniwatch.bundle.health import firing
@@ -69,13 +68,6 @@ class Alertmanager:
 NO_WEBHOOKS = "receivers: {page_webhook_url: '', ticket_webhook_url: ''}"
 
 
-@pytest.fixture
-def alertmanager(tmp_path: Path) -> Iterator[Alertmanager]:
-    running = Alertmanager(tmp_path, NO_WEBHOOKS)
-    yield running
-    running.stop()
-
-
 def severities(bundle: Path) -> dict[str, str]:
     files = [yaml.safe_load(path.read_text()) for path in bundle.glob("alerts/*.rules.yaml")]
     rules = [rule for file in files for group in file["groups"] for rule in group["rules"]]
@@ -96,24 +88,43 @@ def faults(bundle: Path) -> dict[str, str]:
     return {name: rule["replacement"] for rule in rules for name in rule["regex"].split("|")}
 
 
-def test_each_alert_silences_what_it_explains_on_its_own_device_and_nothing_else(alertmanager):
-    """Every alert that silences, paired with every other, has a device of its own, and half of another one."""
+@pytest.mark.parametrize("sources", [1, 2])
+def test_each_alert_silences_what_it_explains_on_its_own_device_and_nothing_else(tmp_path, sources):
+    """Every alert that silences, of each cause, paired with every other, has a device of its own, and half of another one."""
+    paths = [f"tail:/run/omniwatch/{number}.jsonl" for number in range(sources)]
+    alertmanager = Alertmanager(tmp_path, f"{NO_WEBHOOKS}\nsources: {json.dumps(paths)}")
     severity, fault = severities(alertmanager.bundle), faults(alertmanager.bundle)
-    pairs = [(one, other) for one in {*DEAD, *EXPLAINS} for other in fault if one != other]
+    pairs = [
+        (one, cause, other)
+        for one in {*DEAD, *EXPLAINS}
+        for cause in CAUSES.get(one, ("",))
+        for other in fault
+        if one != other
+    ]
     expected, posted = {}, []
-    for number, (one, other) in enumerate(pairs):
-        for device, named in ((f"{number}-both", (one, other)), (f"{number}-alone", (other,))):
-            posted += [fired(name, severity[name], device=device, fault=fault[name]) for name in named]
-            for name in named:
+    for number, (one, cause, other) in enumerate(pairs):
+        for device, named in (
+            (f"{number}-both", ((one, cause), (other, ""))),
+            (f"{number}-alone", ((other, ""),)),
+        ):
+            for name, why in named:
+                labels = {"device": device, "fault": fault[name]} | ({"cause": why} if why else {})
+                posted.append(fired(name, severity[name], **labels))
                 expected[device, name] = any(
-                    silenced(source, name, severity[name], fault[name]) for source in named if source != name
+                    silenced(source, its, name, severity[name], fault[name], sources=sources)
+                    for source, its in named
+                    if source != name
                 )
-    alertmanager.post(posted)
-    wait_until(lambda: len(alertmanager.alerts()) == len(posted), 60)
-    found = {
-        (alert["labels"]["device"], alert["labels"]["alertname"]): alert["status"]["state"] == "suppressed"
-        for alert in alertmanager.alerts()
-    }
+    try:
+        alertmanager.post(posted)
+        wait_until(lambda: len(alertmanager.alerts()) == len(posted), 60)
+        found = {
+            (alert["labels"]["device"], alert["labels"]["alertname"]): alert["status"]["state"]
+            == "suppressed"
+            for alert in alertmanager.alerts()
+        }
+    finally:
+        alertmanager.stop()
     wrong = {key: was for key, was in found.items() if was != expected[key]}
     assert {
         (pairs[int(device.split("-")[0])], target, was) for (device, target), was in wrong.items()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 DEAD = {"ModelServerDown", "ModelServerFailed"}
 """Each silences all of the fault `speech`, and the tickets of the fault `server`."""
-SIGHTLESS = {"SidecarDown", "SidecarBlind", "SpoolFull"}
-"""Each silences all of the fault `speech` on a device with one source: what still seems measured is old."""
+CAUSES = {"SidecarBlind": ("down", "absent", "unreadable", "spool-full", "no-tap", "idle-tap")}
+"""The values of the label `cause` of alerts that silence others. Of SidecarBlind each silences all of the fault `speech` on a device
+with one source: what still seems measured is old; the first two on any device."""
 _DRIFT = {"DriftAhead", "VoiceLeads", "RealignStorm", "SlowerThanSpeech", "ChatUnderruns"}
 _LATE = {"RedLineErosion", "ModelServerQueue"}
 _BLIND = {"SourceLag", "EventsLost", "EventsInvalid", "SettingsNotReloaded"}
@@ -14,18 +15,21 @@ EXPLAINS = {
     "TurnsOutOfSync": _DRIFT,
     "TokenRTT": _LATE,
     "RedLineBurn": _LATE,
-    "SidecarDown": _BLIND,
     "SidecarBlind": _BLIND,
-    "SpoolFull": {"SourceLag"},
     "CPUThrottlingSevere": {"CPUThrottling"},
 }
 """Pages that explain tickets of their own cause."""
 
 
-def silenced(source: str, target: str, severity: str, fault: str) -> bool:
-    """Return whether an alert silences another one of this severity and fault on its device."""
+def silenced(source: str, cause: str, target: str, severity: str, fault: str, *, sources: int = 1) -> bool:
+    """Return whether an alert silences another one of this severity and fault on its device, which has so many sources."""
     if source in DEAD and (fault == "speech" or (fault == "server" and severity == "ticket")):
         return True
-    if source in SIGHTLESS and fault == "speech":
-        return True
+    if source == "SidecarBlind":
+        if fault == "speech":
+            return sources == 1 or cause in ("down", "absent")
+        if cause == "spool-full":
+            return target == "SourceLag"
+        if "tap" in cause:
+            return False
     return severity == "ticket" and target in EXPLAINS.get(source, ())

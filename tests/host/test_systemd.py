@@ -91,9 +91,10 @@ def same_user(script: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
 
 def test_a_running_unit_with_a_quota(tmp_path: Path) -> None:
     with bus(tmp_path, play(same_user(recorded("active")))):
-        assert scrape(Reader(Settings(), tmp_path)) == {
+        assert scrape(Reader(Settings(), tmp_path, lambda: 1_700_000_100.0, lambda: 107.25)) == {
             "omniwatch_systemd_up": 1,
             "omni_server_unit_state active": 1,
+            "omni_server_unit_start_time_seconds": 1_700_000_000,
             "omni_server_unit_restarts_total": 0,
             "omni_server_cpu_quota_asked_cores": 0.5,
         }
@@ -102,9 +103,10 @@ def test_a_running_unit_with_a_quota(tmp_path: Path) -> None:
 def test_a_unit_that_gave_up(tmp_path: Path) -> None:
     """Five starts in 300 s, each ended at once: systemd stops trying and says failed."""
     with bus(tmp_path, play(same_user(recorded("failed")))):
-        assert scrape(Reader(Settings(), tmp_path)) == {
+        assert scrape(Reader(Settings(), tmp_path, lambda: 1_700_000_100.0, lambda: 109.0)) == {
             "omniwatch_systemd_up": 1,
             "omni_server_unit_state failed": 1,
+            "omni_server_unit_start_time_seconds": 1_700_000_000,
             "omni_server_unit_restarts_total": 5,
         }
 

@@ -1,8 +1,9 @@
-"""What systemd says of the model server's unit: its state, its restarts, and the CPU quota it was told to apply."""
+"""What systemd says of the model server's unit: state, start, restarts, and the CPU quota it was told to apply."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,14 +20,26 @@ _WANTED = [
     (_UNIT, "ActiveState"),
     (_SERVICE, "NRestarts"),
     (_SERVICE, "CPUQuotaPerSecUSec"),
+    (_SERVICE, "ExecMainStartTimestampMonotonic"),
 ]
 
 
 class Reader:
-    """The metric families `omni_server_unit_*`; on a machine without systemd only that it is not up."""
+    """The metric families `omni_server_unit_*`; on a machine without systemd only that it is not up.
 
-    def __init__(self, settings: Settings, root: Path = Path("/")) -> None:
+    `clock` gives seconds since the epoch, `monotonic` the kernel's CLOCK_MONOTONIC, which systemd's time stamps are of.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        root: Path = Path("/"),
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._unit = settings.server.unit
+        self._clock = clock
+        self._monotonic = monotonic
         self._address = root / "run/dbus/system_bus_socket"
         self._booted = root / "run/systemd/system"
         self._error: BusError | None = None
@@ -42,7 +55,7 @@ class Reader:
         up.add_metric([], float(known is not None))
         yield up
         if known and known.get((_UNIT, "LoadState")) == "loaded":
-            yield from _families(self._unit, known)
+            yield from _families(self._unit, known, self._clock() - self._monotonic())
         if known is None and self._error and (self._booted.is_dir() or self._address.exists()):
             raise self._error
 
@@ -65,7 +78,8 @@ def object_path(unit: str) -> str:
     return f"/org/freedesktop/systemd1/unit/{safe}"
 
 
-def _families(unit: str, known: dict[tuple[str, str], Value]) -> Iterable[Metric]:
+def _families(unit: str, known: dict[tuple[str, str], Value], boot_t: float) -> Iterable[Metric]:
+    """Return the families of a unit; `boot_t` is when CLOCK_MONOTONIC was 0, in seconds since the epoch."""
     now = known.get((_UNIT, "ActiveState"))
     state = GaugeMetricFamily(
         "omni_server_unit_state", "1 for the state systemd has the unit in.", labels=["unit", "state"]
@@ -73,6 +87,16 @@ def _families(unit: str, known: dict[tuple[str, str], Value]) -> Iterable[Metric
     for name in _STATES:
         state.add_metric([unit, name], float(name == now))
     yield state
+    # Not the wall clock's time stamp: that of a start before the clock was set, as at each boot of a board without a battery, is wrong.
+    started_us = known.get((_SERVICE, "ExecMainStartTimestampMonotonic"))
+    if isinstance(started_us, int) and started_us:
+        start = GaugeMetricFamily(
+            "omni_server_unit_start_time_seconds",
+            "When the unit's main process was started last, in seconds since the epoch.",
+            labels=["unit"],
+        )
+        start.add_metric([unit], round(boot_t + started_us / 1e6))
+        yield start
     restarts = known.get((_SERVICE, "NRestarts"))
     if isinstance(restarts, int):
         counter = CounterMetricFamily(

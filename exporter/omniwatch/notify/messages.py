@@ -44,7 +44,7 @@ WORDS = {
 }
 WORST_FIRST = (
     "ModelServerFailed", "ModelServerDown", "ModelServerCrashLooping", "AnswersFailing", "ModelServerMute", "StreamSilent",
-    "CodecDrift", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "SidecarDown", "SpoolFull", "SidecarBlind",
+    "CodecDrift", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "SidecarBlind",
     "MemoryNearlyGone", "CPUThrottlingSevere", "DriftImminent", "SiteSilent", "DeviceSilent",
 )  # fmt: skip
 """The pages, in the order in which a message lists them: what explains the others first, then what listeners suffer most."""

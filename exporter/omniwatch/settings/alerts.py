@@ -124,13 +124,20 @@ class SidecarAlerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Alerts on the monitoring itself: sidecar, sources, events (alerts/sidecar.rules.yaml)."""
 
     down_for_s: Hold = 15
-    """Time the sidecar must stay unreachable before `SidecarDown` pages."""
+    """Time the sidecar must stay unreachable before `SidecarBlind` pages."""
+    blind_for_s: Hold = 60
+    """Time a source that was readable must stay unreadable before `SidecarBlind` pages."""
+    idle_answers: Count = 2
+    """Answers with speech by the server's own count, none of them among the events, from which on `SidecarBlind` pages: the
+    server runs without its tap."""
+    idle_window_s: Seconds = 600
+    """Time over which those answers are counted."""
     lag_s: Positive = 10
     """Age of the newest event read, with more to read, past which `SourceLag` fires."""
     lag_for_s: Hold = 15
     """Time that lag must last."""
     free_kib: Positive = 256
-    """Free space where the events are written below which `SpoolFull` pages: the server's next event may find
+    """Free space where the events are written below which `SidecarBlind` pages: the server's next event may find
     no room."""
     lost: Count = 1
     """Lost events (numbered by their writer, never read) from which on `EventsLost` fires."""
@@ -198,8 +205,6 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of the memory of CPUs and GPU still available below which `MemoryNearlyGone` pages."""
     memory_for_s: Hold = 15
     """Time the memory must stay that scarce."""
-    blind_for_s: Hold = 60
-    """Time a source that was readable must stay unreadable before `SidecarBlind` pages."""
     signals_for_s: Hold = 60
     """Time a host reader must fail before `DeviceSignalsLost` fires."""
 
