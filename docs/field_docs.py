@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from omniwatch.settings.kinds import PATTERNS
+
 UNITS = {
     "_per_s": "a second",
     "_ms": "ms",
@@ -155,16 +157,3 @@ def _length(least: int | None, most: int | None) -> str:
     if most is None:
         return "not empty" if least == 1 else f"at least {least} characters"
     return f"{least} to {most} characters" if least else f"at most {most} characters"
-
-
-PATTERNS = {
-    "^https?://[^/]": "http:// or https:// address",
-    "^(https?://.*)?$": "http:// or https:// address",
-    "^/": "absolute path",
-    r"^(https?://[A-Za-z0-9._~:\[\]-]+([/?]([A-Za-z0-9._~:/?@!$&()*+;=-]|%[0-9A-Fa-f]{2})*)?)?\Z": (
-        "http:// or https:// address without name, password, commas, quotes, spaces"
-    ),
-    r'^[^"\\\n]*\Z': "no quotes, backslashes, line feeds",
-    r"^[A-Za-z0-9:_.@\\-]+\.(service|scope|slice)$": "name of a .service, .scope or .slice",
-}
-"""Patterns of the settings in words; another one is shown as it is."""

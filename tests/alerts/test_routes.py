@@ -199,5 +199,5 @@ def test_the_bridge_gets_what_it_has_a_robot_for_and_pages_that_nobody_else_is_t
 
 
 def test_a_webhook_that_is_no_address_is_refused_in_words():
-    with pytest.raises(SettingsError, match=r"receivers\.page_webhook_url: expected text like .*, got 5"):
+    with pytest.raises(SettingsError, match=r"receivers\.page_webhook_url: expected text: http.*, got 5"):
         parse("receivers: {page_webhook_url: 5}")

@@ -26,15 +26,15 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
     [
         (
             "alerts:\n  drift_page_ms: sixty",
-            'omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, got "sixty"',
+            'omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, <= 1e+09, got "sixty"',
         ),
         (
             "alerts: {drift_page_ms: -1}",
-            "omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, got -1",
+            "omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, <= 1e+09, got -1",
         ),
         (
             "alerts: {drift_page_ms: .nan}",
-            "omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, got NaN",
+            "omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, <= 1e+09, got NaN",
         ),
         ("alerts: {drift_page: 1}", "omniwatch.yaml: alerts.drift_page: no such setting"),
         ("alert: {}", "omniwatch.yaml: alert: no such setting"),
@@ -78,7 +78,6 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
             "resume: {total_bytes: 65536}",
             "omniwatch.yaml: resume.total_bytes: expected a whole number >= 288000",
         ),
-        ("frames: {frame_ms: .inf}", "omniwatch.yaml: resume.turn_bytes: expected a whole number >= inf"),
         ("[]", 'omniwatch.yaml: expected a mapping, got "list"'),
         ("a: [", "omniwatch.yaml: "),
         ("a: \x00", "omniwatch.yaml: "),

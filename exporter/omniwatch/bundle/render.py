@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -236,10 +238,20 @@ def _environment(root: Path) -> jinja2.Environment:
     environment.filters["go_text"] = lambda text: text.replace("{{", '{{"{{"}}')
     environment.filters["le"] = floatToGoString
     environment.filters["number"] = _number
-    environment.filters["quoted"] = json.dumps
+    environment.filters["quoted"] = quoted
     environment.filters["regex"] = re.escape
+    environment.filters["unit"] = lambda text: text.replace("%", "%%")
     environment.filters["yaml"] = load_yaml
     return environment
+
+
+def quoted(text: str) -> str:
+    """Write a string as YAML, PromQL and Go's templates all read it: half a surrogate pair, which JSON has, none of them does."""
+    plain = json.dumps(text, ensure_ascii=False)
+    return "".join(
+        one if one.isprintable() else f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"
+        for one in plain
+    )
 
 
 def duration(seconds: int) -> str:
@@ -251,5 +263,7 @@ def duration(seconds: int) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Write a whole number without a fraction, however the settings hold it: 60, not 60.0."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Write a number as YAML, PromQL and people read it, however the settings hold it: 60, not 60.0, and 0.00001, not 1e-05."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    return int(value) if value.is_integer() else f"{Decimal(repr(value)):f}"

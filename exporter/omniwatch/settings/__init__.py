@@ -16,14 +16,29 @@ from omniwatch.settings.alerts import (
     Early,
     ModelServer,
     Objective,
-    Positive,
     Resumption,
-    Share,
     SidecarAlerts,
     short_windows,
 )
-from omniwatch.settings.fleet import Fleet, Label
+from omniwatch.settings.fleet import Fleet
 from omniwatch.settings.histograms import RTT_EDGES
+from omniwatch.settings.kinds import (
+    PATTERNS,
+    AbsolutePath,
+    Address,
+    Count,
+    Hold,
+    HostName,
+    HttpUrl,
+    Label,
+    Line,
+    OptionalAddress,
+    Positive,
+    Seconds,
+    Share,
+    UnitName,
+    unfit_text,
+)
 from omniwatch.settings.receivers import Notify, Receivers
 from omniwatch.system import ports
 
@@ -51,7 +66,7 @@ class Streams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Windows and thresholds of the frame protocol."""
 
-    frame_ms: Positive = 80
+    frame_ms: Annotated[float, Meta(ge=1, le=1000)] = 80
     """Length of one codec frame (12.5 Hz)."""
     cache_win: Annotated[int, Meta(ge=1, le=100_000)] = 75
     """Frames the server keeps for clients that come back: 75 are 6 s."""
@@ -67,9 +82,9 @@ class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much of a turn the model server holds, and how long, for a client that lost the network."""
 
-    grace_s: Positive = 30
+    grace_s: Annotated[float, Meta(gt=0, le=3600)] = 30
     """Time a client may be away. After it, its turn is cancelled."""
-    heartbeat_s: Positive = 0.25
+    heartbeat_s: Annotated[float, Meta(ge=0.01, le=60)] = 0.25
     """Pause between signs of life on a connection that has nothing to send, so that a client can tell a slow
     model from a lost network."""
     event_streams: bool = True
@@ -82,10 +97,10 @@ class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Turns held at once, those of absent clients included."""
     max_streams_per_address: Annotated[int, Meta(ge=1, le=4096)] = 16
     """The same, of clients at one address. Behind a reverse proxy all have its address: there, as many as `max_streams`."""
-    turn_bytes: Annotated[int, Meta(ge=65_536)] = 8 * 2**20
+    turn_bytes: Annotated[int, Meta(ge=65_536, le=2**40)] = 8 * 2**20
     """Size up to which a turn is held whole (8 MiB are 174 s of 24 kHz speech). Past it, only its last
     `frames.cache_win` frames are."""
-    total_bytes: Annotated[int, Meta(ge=65_536)] = 64 * 2**20
+    total_bytes: Annotated[int, Meta(ge=65_536, le=2**40)] = 64 * 2**20
     """Memory of all turns together."""
     resumes_per_s: Positive = 5
     """Resumes of one stream a second, in the long run."""
@@ -106,26 +121,26 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     drift_page_ms: Positive = 60
     """Drift, either way, past which `CodecDrift` pages."""
-    drift_for_s: Annotated[int, Meta(ge=0)] = 15
+    drift_for_s: Hold = 15
     """Time the drift must stay past `drift_page_ms` before the page."""
     rtt_page_ms: Positive = 800
     """Round trip past which `TokenRTT` pages."""
-    rtt_for_s: Annotated[int, Meta(ge=0)] = 20
+    rtt_for_s: Hold = 20
     """Time the round trip must stay past `rtt_page_ms` before the page."""
-    rtt_answers: Annotated[int, Meta(ge=1)] = 3
+    rtt_answers: Count = 3
     """Late answers in a row that page: fewer are shown for a shorter time than `rtt_for_s`."""
     red_line_ms: Positive = 750
     """Answer time a user should get: an objective, not a page. It must be an edge of the histogram
     `omni_token_rtt_seconds`."""
     turns_share: Share = 0.2
     """Share of turns out of sync past which `TurnsOutOfSync` pages."""
-    turns_min: Annotated[int, Meta(ge=1)] = 3
+    turns_min: Count = 3
     """Turns below which `TurnsOutOfSync` concludes nothing."""
-    turns_window_s: Annotated[int, Meta(ge=1)] = 300
+    turns_window_s: Seconds = 300
     """Time over which `TurnsOutOfSync` counts turns: at least four scrapes and evaluations."""
-    scrape_interval_s: Annotated[int, Meta(ge=1)] = 1
+    scrape_interval_s: Seconds = 1
     """Pause between two scrapes of the sidecar."""
-    evaluation_interval_s: Annotated[int, Meta(ge=1)] = 5
+    evaluation_interval_s: Seconds = 5
     """Pause between two evaluations of the rules, in Prometheus and in their unit tests."""
 
     def __post_init__(self) -> None:
@@ -143,27 +158,22 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
 
-Line = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]
-"""Nothing in it ends a line, moves a terminal's cursor or turns the direction of writing."""
-HostName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$")]
-
-
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Addresses that the rendered files name."""
 
-    exporter: str = f"127.0.0.1:{ports.SIDECAR}"
+    exporter: Address = f"127.0.0.1:{ports.SIDECAR}"
     """Address at which the sidecar serves and Prometheus scrapes it."""
-    alertmanager: str = "127.0.0.1:9093"
+    alertmanager: Address = "127.0.0.1:9093"
     """Address of this device's Alertmanager."""
     device: Label = "orin"
     """Name of this device in its alerts: one name a device, whatever runs on it."""
-    model_server: str = "127.0.0.1:8000"
+    model_server: OptionalAddress = "127.0.0.1:8000"
     """Address of the model server's own `/metrics`. Empty: it is not scraped, and no alert says that it is
     down."""
     hosts: list[HostName] = []
     """Names by which browsers reach the sidecar's pages, beside its addresses, localhost, the host's own name and
     `device`."""
-    runbook_base_url: str = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
+    runbook_base_url: HttpUrl = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
     """Address below which the runbooks' pages stand; alerts link to them."""
     access: Line = ""
     """How a person reaches this device, for instance `ssh ops@orin.example`: it stands in each message and runbook. Empty:
@@ -173,20 +183,20 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Grafana(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the dashboards go, pushed over its API or found by its provisioning."""
 
-    url: Annotated[str, Meta(pattern="^https?://[^/]")] = "http://127.0.0.1:3000"
+    url: HttpUrl = "http://127.0.0.1:3000"
     """Address of Grafana's API."""
     folder: Annotated[str, Meta(min_length=1)] = "Omniwatch"
     """Title of the folder that holds the dashboards."""
-    prometheus_url: Annotated[str, Meta(pattern="^https?://[^/]")] = "http://127.0.0.1:9090"
+    prometheus_url: HttpUrl = "http://127.0.0.1:9090"
     """Prometheus, as Grafana reaches it."""
-    dashboards_dir: Annotated[str, Meta(pattern="^/")] = "/var/lib/grafana/dashboards/omniwatch"
+    dashboards_dir: AbsolutePath = "/var/lib/grafana/dashboards/omniwatch"
     """Directory in which a provisioned Grafana finds the rendered files."""
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The model server this device runs, as systemd knows it."""
 
-    unit: Annotated[str, Meta(pattern=r"^[A-Za-z0-9:_.@\\-]+\.(service|scope|slice)$")] = "qwen3-omni.service"
+    unit: UnitName = "qwen3-omni.service"
     """systemd unit of the model server: its CPU limits, restarts and state are watched."""
     container_id_file: str = "/run/qwen3-omni/container.id"
     """File in which a unit that starts a container leaves its id (`docker run --cidfile`). The cgroup watched
@@ -222,7 +232,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: Server = Server()
 
     def __post_init__(self) -> None:
-        """Refuse windows of the alerts that hold too few samples to count in, and memory that holds no window of frames."""
+        """Refuse texts that break what is rendered, windows of the alerts that hold too few samples to count in, and memory
+        that holds no window of frames.
+        """
+        if wrong := unfit_text(self):
+            raise ValueError(wrong)
         shortest = 4 * max(self.alerts.scrape_interval_s, self.alerts.evaluation_interval_s)
         for group in ("early", "objective", "model_server", "sidecar", "resumption", "device"):
             if wrong := short_windows(group, getattr(self, group), shortest):
@@ -306,13 +320,14 @@ def _expected(kind: inspect.Type) -> str:
         ("ge", ">="),
         ("lt", "<"),
         ("le", "<="),
-        ("pattern", "like"),
         ("min_length", "of at least"),
         ("max_length", "of at most"),
     )
-    limits = (
-        f" {sign} {getattr(kind, name, None)}"
+    limits = [
+        f" {sign} {limit:g}" if isinstance(limit, float) else f" {sign} {limit}"
         for name, sign in bounds
-        if getattr(kind, name, None) is not None
-    )
+        if (limit := getattr(kind, name, None)) is not None
+    ]
+    if pattern := getattr(kind, "pattern", None):
+        limits.append(f": {PATTERNS[pattern]}" if pattern in PATTERNS else f" like {pattern}")
     return words.get(type(kind), type(kind).__name__) + ",".join(limits)

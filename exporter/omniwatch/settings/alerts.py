@@ -5,16 +5,9 @@ A `_for_s` is how long a condition must hold, a `_window_s` the time that counte
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-Positive = Annotated[float, Meta(gt=0)]
-Share = Annotated[float, Meta(gt=0, lt=1)]
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[int, Meta(ge=1)]
-Hold = Annotated[int, Meta(ge=0)]
+from omniwatch.settings.kinds import Count, Hold, Positive, Seconds, Share
 
 
 class Early(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

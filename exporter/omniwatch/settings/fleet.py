@@ -7,25 +7,21 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from omniwatch.settings.alerts import Count, Hold, Positive, Seconds, Share
-from omniwatch.settings.receivers import Url
+from omniwatch.settings.kinds import (
+    Address,
+    AlertmanagerUrl,
+    Count,
+    Hold,
+    Label,
+    OptionalLabel,
+    OptionalPath,
+    Positive,
+    Seconds,
+    Share,
+    Url,
+    WriteUrl,
+)
 from omniwatch.system import ports
-
-Label = Annotated[str, Meta(min_length=1, max_length=128, pattern=r'^[^"\\\n]*\Z')]
-WriteUrl = Annotated[
-    str,
-    Meta(
-        pattern=r"^(https?://[A-Za-z0-9._~:\[\]-]+([/?]([A-Za-z0-9._~:/?@!$&()*+;=-]|%[0-9A-Fa-f]{2})*)?)?\Z"
-    ),
-]
-"""An address that goes into a command line: without name and password, which everybody on the device could read there, and
-without what vmagent (a comma, a quote) or systemd (a space) would take for the beginning of another word."""
-
-
-AlertmanagerUrl = Annotated[
-    str, Meta(pattern=r"^https?://[A-Za-z0-9._~:\[\]-]+(/[A-Za-z0-9._~/-]*)?\Z", min_length=1)
-]
-"""scheme://host[:port][/path], without name and password: those stand in files."""
 
 
 def slack_s(interval_s: int) -> int:
@@ -61,20 +57,20 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is compared with the release before: a model's build, a firmware."""
     agent: Literal["vmagent", "prometheus"] = "vmagent"
     """Agent that sends. Prometheus' agent forgets unsent samples when it restarts; vmagent does not."""
-    agent_address: Annotated[str, Meta(min_length=1)] = f"127.0.0.1:{ports.UPLINK}"
+    agent_address: Address = f"127.0.0.1:{ports.UPLINK}"
     """HOST:PORT of the agent's own `/metrics`, on this device."""
-    prometheus: Annotated[str, Meta(min_length=1)] = "127.0.0.1:9090"
+    prometheus: Address = "127.0.0.1:9090"
     """HOST:PORT of this device's Prometheus, as its agent reaches it."""
     interval_s: Annotated[int, Meta(ge=1, le=60)] = 15
     """Pause between two samples of a series."""
     flush_s: Annotated[int, Meta(ge=1, le=60)] = 30
     """Pause between two sends: the longer, the fewer bytes."""
-    queue_max_bytes: Annotated[int, Meta(ge=500_000_000)] = 2**30
+    queue_max_bytes: Annotated[int, Meta(ge=500_000_000, le=2**53)] = 2**30
     """Disk the agent may use while the centre cannot be reached. Then the oldest samples are dropped first."""
-    token_file: str = ""
+    token_file: OptionalPath = ""
     """File that holds the bearer token for the centre, alone, on one line: for `remote_write_url`, and for
     `alertmanager_urls` unless `alertmanager_username` is set. Empty: none."""
-    ca_file: str = ""
+    ca_file: OptionalPath = ""
     """File of certificates that the centre's is checked against. Empty: the system's."""
     inventory_file: str = "/etc/omniwatch/fleet.yaml"
     """Fleet file: the devices there should be."""
@@ -106,7 +102,7 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Age of what waits past which `UplinkBacklog` fires, although the device is heard."""
     backlog_for_s: Hold = 900
     """Time the backlog must last."""
-    release_ratio: Annotated[float, Meta(gt=1)] = 2
+    release_ratio: Annotated[float, Meta(gt=1, le=1e6)] = 2
     """`ReleaseRegression`: by what factor a release's share of bad turns, answers or resumes exceeds the
     baseline's."""
     release_share: Share = 0.02
@@ -119,7 +115,7 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`ReleaseRegression`: time over which they are counted."""
     release_for_s: Hold = 600
     """`ReleaseRegression`: time the difference must last."""
-    baseline: str = ""
+    baseline: OptionalLabel = ""
     """Release the others are compared with. Empty: the one most devices had `baseline_ago_s` ago. Name it
     during a slow rollout."""
     baseline_ago_s: Seconds = 10_800

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from omniwatch.settings.kinds import Address, Positive, Seconds, Url
 from omniwatch.system import ports
 from omniwatch.system.hostport import join_host_port
 
-Url = Annotated[str, Meta(pattern="^(https?://.*)?$")]
 Severity = Literal["page", "ticket"]
 
 
@@ -38,9 +38,9 @@ class Channels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Mail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The server that takes e-mail; needed when an `email_to` is set."""
 
-    smarthost: str = "localhost:25"
+    smarthost: Address = "localhost:25"
     """HOST:PORT of the mail server."""
-    sender: str = "omniwatch@localhost"
+    sender: Annotated[str, Meta(min_length=1)] = "omniwatch@localhost"
     """Sender address."""
     username: str = ""
     """User name at the mail server. Empty: no login."""
@@ -61,7 +61,7 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watchdog_webhook_url: Url = ""
     """A dead man's switch elsewhere: it raises the alarm when this device's Watchdog no longer calls. Empty:
     none."""
-    group_interval_s: Annotated[int, Meta(ge=1)] = 300
+    group_interval_s: Seconds = 300
     """Time within which a page that joins a group, and the end of a group, are sent. A group of its own leaves at once."""
     page: Channels = Channels()
     """Alertmanager's own channels for pages."""
@@ -117,15 +117,15 @@ class Robot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`omniwatch notify`: the bridge from Alertmanager's webhook to chat robots."""
 
-    listen_address: str = f"127.0.0.1:{ports.NOTIFY}"
+    listen_address: Address = f"127.0.0.1:{ports.NOTIFY}"
     """HOST:PORT at which the bridge takes Alertmanager's webhooks."""
     timezone: str = ""
     """IANA time zone of times in messages, as Asia/Shanghai. Empty: the device's own."""
     per_minute: Annotated[int, Meta(ge=1, le=20)] = 20
     """Messages a minute to one robot: past 20 DingTalk mutes it for ten minutes."""
-    try_for_s: Annotated[float, Meta(gt=0)] = 600
+    try_for_s: Positive = 600
     """Time for which delivery of a message is retried. Then it is dropped."""
-    timeout_s: Annotated[float, Meta(gt=0)] = 10
+    timeout_s: Positive = 10
     """Time a robot may take to answer."""
     robots: list[Robot] = []
     """Robots of chat groups."""

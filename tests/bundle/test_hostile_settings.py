@@ -1,0 +1,77 @@
+"""Whatever omniwatch.yaml is accepted renders, is valid for the programs that read it, and says what was set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis
+
+from helpers.bundles import changed_settings, promtool, rendered
+from helpers.hostile_settings import consume, hostile
+from omniwatch.bundle import check
+from omniwatch.settings import Settings, SettingsError, parse
+
+
+@hypothesis(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(hostile())
+def test_whatever_is_accepted_renders_and_says_what_was_set(found: tuple[Settings, int, int]) -> None:
+    consume(found[0])
+
+
+@hypothesis(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(hostile())
+def test_what_is_rendered_of_it_is_taken_by_promtool_and_amtool(found: tuple[Settings, int, int]) -> None:
+    results = check.check_files(consume(found[0]), unit_tests=False, whole=False)
+    assert [str(result) for result in results if result.status is check.Status.FAILED] == []
+
+
+@pytest.mark.parametrize("device", ["it's-orin", "吉野家𠮷", "#1: {a}\U000e0001\ufeff"])
+def test_a_device_may_have_any_name_that_is_a_text(tmp_path: Path, device: str) -> None:
+    found = changed_settings("site", device=device)
+    consume(found)
+    rendered(tmp_path, found)
+    for name in ("uplink", "sidecar"):
+        done = promtool("test", "rules", f"{name}.test.yaml", cwd=tmp_path / "alerts")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            r'site: {device: "\ud842"}',
+            "site.device: expected text without control characters and {{, got the character U+D842 at position 0",
+        ),
+        (
+            r'fleet: {token_file: "/a\nExecStart=/bin/sh"}',
+            "fleet.token_file: expected text: absolute path, or empty",
+        ),
+        (
+            r'notify: {robots: [{kind: wecom, url_file: "/a\r"}]}',
+            "notify.robots[0].url_file: expected text without control characters and {{, got the character U+000D at position 2",
+        ),
+        (
+            'grafana: {folder: "{{ .x }}"}',
+            'grafana.folder: expected text without control characters and {{, got "{{" at position 0',
+        ),
+        (r'site: {runbook_base_url: "http://h\nExecStart=/bin/sh"}', "site.runbook_base_url: expected text"),
+        (r'site: {exporter: "h:1\n"}', "site.exporter: expected text"),
+        ("site: {exporter: http://h:1}", "site.exporter: expected text"),
+        ("site: {device: $HOME}", "site.device: expected text"),
+        ("fleet: {token_file: token}", "fleet.token_file: expected text"),
+        ("frames: {frame_ms: .inf}", "frames.frame_ms: expected a number >= 1, <= 1000"),
+        ("resume: {heartbeat_s: 1e9}", "resume.heartbeat_s: expected a number >= 0.01, <= 60"),
+        ("resume: {grace_s: 1e9}", "resume.grace_s: expected a number > 0, <= 3600"),
+        (
+            "alerts: {drift_for_s: 9000000000}",
+            "alerts.drift_for_s: expected a whole number >= 0, <= 315360000",
+        ),
+    ],
+)
+def test_what_no_consumer_could_take_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(text)
+    assert str(caught.value).startswith(f"omniwatch.yaml: {message}")
+    assert "\n" not in str(caught.value)
