@@ -192,7 +192,7 @@ def test_what_fired_when_a_device_was_heard_last_is_held_by_its_kind_of_fault(tm
         for alert, severity, of in (
             ("CodecDrift", "page", values),
             ("TokenRTT", "page", values),
-            ("SourceLag", "ticket", values),
+            ("SidecarImpaired", "ticket", values),
             ("SidecarBlind", "page", "0+30x4"),
         ):
             series[f'uplink:alert_firing{{{who},alertname="{alert}",severity="{severity}"}}'] = of

@@ -63,7 +63,7 @@ def test_what_comes_and_goes_and_all_that_belongs_to_it_is_one_incident(routing)
 
 
 def test_another_kind_of_fault_is_an_incident_of_its_own(routing):
-    found = sent(routing, ("SidecarDown", "page", 150, 900), ("CodecDrift", "page", 100, 2000))
+    found = sent(routing, ("SidecarBlind", "page", 150, 900), ("CodecDrift", "page", 100, 2000))
     assert [dict(one.group)["fault"] for one in found[:2]] == ["speech", "sight"]
     assert counts(found)["page"].incidents == 2
 

@@ -71,7 +71,7 @@ def test_every_rendered_rule_is_read_and_its_expression_understood():
         for rule in rules.parse(text, path.name, 5)
     ]
     names = {rule.name for rule in found}
-    assert {"CodecDrift", "TokenRTT", "Watchdog", "ModelServerMute"} <= names
+    assert {"CodecDrift", "TokenRTT", "Watchdog", "StreamSilent"} <= names
     assert all(rules.asked(rule) for rule in found if "vector(" not in rule.expression)
 
 

@@ -44,8 +44,8 @@ def test_a_name_need_not_be_whole(name):
     ("name", "message"),
     [
         ("Tokn", 'no runbook "Tokn"; the closest is "TokenRTT"'),
-        ("drift", '"drift" may be CodecDrift, DriftAhead, DriftImminent'),
-        ("resume", '"resume" may be ResumeFailing, ResumeSlow'),
+        ("drift", '"drift" may be CodecDrift, DriftAhead'),
+        ("throttling", '"throttling" may be CPUThrottling, HardwareThrottling'),
         ("", '"" may be '),
     ],
 )

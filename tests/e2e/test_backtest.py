@@ -103,7 +103,7 @@ def test_late_answers_fire_and_nothing_of_drift(late):
         "assumed",
         "missing",
     )
-    assert said["EventsLost"] == "silent"
+    assert said["SidecarImpaired"] == "silent"
 
 
 def test_a_reconnect_that_jumps_fires_once(tmp_path):

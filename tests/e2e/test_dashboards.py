@@ -98,7 +98,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         creeping(stack.events)
         wait_until(lambda: stack.query('uplink:answers_total{site="home"} > 0'), what="answers at the centre")
         creeping(stack.events, "again")
-        for alert in ("CorruptFrames", "CodecDrift"):
+        for alert in ("FramesDamaged", "CodecDrift"):
             firing = f'ALERTS{{alertstate="firing",alertname="{alert}"}}'
             wait_until(lambda query=firing: stack.query(query), timeout=60, what=alert)
         wait_until(lambda: stack.query("device:in_breach:bool == 1"), timeout=30, what="the centre's records")

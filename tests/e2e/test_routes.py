@@ -153,10 +153,10 @@ def test_one_fault_is_one_message_and_another_fault_is_another(tmp_path):
         wait_until(lambda: heard(1))
         drift, dead = (
             fired("CodecDrift", "page", fault="speech", **bus),
-            fired("ModelServerMute", "page", fault="server", **bus),
+            fired("ModelServerDown", "page", fault="server", **bus),
         )
         alertmanager.post([drift, dead])
-        assert wait_until(lambda: heard(2))[1:] == [("firing", "ModelServerMute")], (
+        assert wait_until(lambda: heard(2))[1:] == [("firing", "ModelServerDown")], (
             "a group of its own leaves at once"
         )
         assert sorted(wait_until(lambda: heard(4))[2:]) == [("firing", "CodecDrift"), ("firing", "TokenRTT")]

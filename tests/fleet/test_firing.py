@@ -13,7 +13,7 @@ from omniwatch.fleet import status
 
 WHO = 'site="n",device="{device}",model="m",release="1"'
 PAGE = 'alertname="CodecDrift",severity="page",stream="0"'
-TICKET = 'alertname="ThermalThrottling",severity="ticket"'
+TICKET = 'alertname="HardwareThrottling",severity="ticket"'
 
 
 def expressions(model: dict[str, Any]) -> list[str]:

@@ -46,7 +46,7 @@ def test_a_row_says_what_the_centre_knows():
             status.RESUMED.format(window="600s"): [Sample({"device": "a"}, 0.98)],
             FIRING: [
                 Sample({"device": "a", "alertname": "CodecDrift", "severity": "page"}, 2),
-                Sample({"device": "a", "alertname": "ThermalThrottling", "severity": "ticket"}, 1),
+                Sample({"device": "a", "alertname": "HardwareThrottling", "severity": "ticket"}, 1),
                 Sample({"device": "c", "alertname": "DeviceSilent", "severity": "ticket"}, 1),
             ],
         }
@@ -65,7 +65,7 @@ def test_a_row_says_what_the_centre_knows():
         rtt_p95_ms=612,
         resume_success=0.98,
         pages=["CodecDrift"],
-        tickets=["ThermalThrottling"],
+        tickets=["HardwareThrottling"],
     )
     assert rows["b"] == status.Row(device="b", site="south", state="never seen", listed=True)
     assert (rows["c"].state, rows["c"].rtt_p95_ms, rows["c"].tickets) == ("silent", None, ["DeviceSilent"])
@@ -130,14 +130,14 @@ def test_the_table():
             status.RESUMED.format(window="600s"): [Sample({"device": "a"}, 0.98)],
             FIRING: [
                 Sample({"device": "a", "alertname": "CodecDrift", "severity": "page"}, 2),
-                Sample({"device": "a", "alertname": "ThermalThrottling", "severity": "ticket"}, 1),
+                Sample({"device": "a", "alertname": "HardwareThrottling", "severity": "ticket"}, 1),
             ],
         }
     ).rows()  # fmt: skip
     found = sorted(rows.values(), key=status.SORTS["state"])
     assert status.table(found).splitlines() == [
         "device  site   release  last seen         drift ms  rtt p95  resumed  firing",
-        "a       north  1        20 s ago          72        612      98.0%    CodecDrift, (ThermalThrottling)",
+        "a       north  1        20 s ago          72        612      98.0%    CodecDrift, (HardwareThrottling)",
         "c       north  1        2 h ago, silent   -         -        -        -",
         "b       south  -        never             -         -        -        -",
         "d *     north  1        clock 61 s ahead  -         -        -        -",

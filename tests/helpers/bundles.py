@@ -12,7 +12,6 @@ import yaml
 
 from omniwatch.bundle import data, render
 from omniwatch.settings import Alerts, Settings, Site
-from omniwatch.settings.alerts import Device
 
 HOSTILE = """ssh -J 'a b' ops@{{ .Device }} {{{`{{` {{{{ }} {% x %} [[ y ]] "z" \\ # & <b> : $(id) 设备"""
 FINE = Settings(
@@ -41,7 +40,6 @@ COARSE = Settings(
         scrape_interval_s=30,
         evaluation_interval_s=60,
     ),
-    device=Device(throttled_page_window_s=240),
 )
 """At once, one turn is enough, and the edge in seconds is a whole number."""
 TIGHT = Settings(

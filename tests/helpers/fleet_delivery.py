@@ -31,7 +31,7 @@ KINDS = {
     "sight": "SidecarBlind",
     "device": "MemoryNearlyGone",
 }
-"""A page of each kind of fault, none of which explains another."""
+"""An alert of each kind of fault, sent as a page; none explains another."""
 DURATIONS = re.compile(r"\b(group_wait|group_interval): (\d+)(s|m|h)\b")
 UNITS = {"s": 1, "m": 60, "h": 3600}
 

@@ -24,6 +24,8 @@ ASSUMED = frozenset(
         "omniwatch_source_blind",
         "omniwatch_source_lag_seconds",
         "omniwatch_config_last_reload_successful",
+        "omniwatch_host_reader_up",
+        "omniwatch_streams_without_series",
         "omniwatch_config_last_reload_success_timestamp_seconds",
         "omniwatch_checkpoint_errors_total",
         "omniwatch_build_info",

@@ -43,9 +43,9 @@ WORDS = {
     },
 }
 WORST_FIRST = (
-    "ModelServerFailed", "ModelServerDown", "ModelServerCrashLooping", "AnswersFailing", "ModelServerMute", "StreamSilent",
+    "ModelServerFailed", "ModelServerDown", "ModelServerCrashLooping", "AnswersFailing", "StreamSilent",
     "CodecDrift", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "SidecarBlind",
-    "MemoryNearlyGone", "CPUThrottlingSevere", "DriftImminent", "SiteSilent", "DeviceSilent",
+    "SiteSilent", "DeviceSilent",
 )  # fmt: skip
 """The pages, in the order in which a message lists them: what explains the others first, then what listeners suffer most."""
 MAX_ALERTS = 10

@@ -40,6 +40,7 @@ from omniwatch.settings.kinds import (
     unfit_text,
 )
 from omniwatch.settings.receivers import Notify, Receivers
+from omniwatch.settings.removed import REMOVED
 from omniwatch.system import ports
 
 PCM_BYTES_PER_S = 48_000
@@ -295,8 +296,11 @@ def explain(message: str, raw: Any, of: type) -> str:
     if _OWN.match(what):
         return f"{path}.{what}".removeprefix(".")
     if what.startswith("Object "):
-        field, problem = what.split("`")[1], "no such setting" if "unknown field" in what else "is missing"
-        return f"{path + '.' if path else ''}{field}: {problem}"
+        setting = f"{path + '.' if path else ''}{what.split('`')[1]}"
+        if "unknown field" not in what:
+            return f"{setting}: is missing"
+        gone = REMOVED.get(setting) if of is Settings else None
+        return f"{setting}: was removed: {gone}" if gone else f"{setting}: no such setting"
     got = value if isinstance(value, (str, int, float)) else type(value).__name__
     return f"{path + ': ' if path else ''}expected {_expected(kind)}, got {json.dumps(got)}"
 

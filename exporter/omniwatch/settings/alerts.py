@@ -13,33 +13,28 @@ from omniwatch.settings.kinds import Count, Hold, Positive, Seconds, Share
 class Early(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Warnings before the page, and faults that the two curves do not show (alerts/early.rules.yaml)."""
 
-    eta_page_s: Positive = 120
-    """`DriftImminent` pages when the drift, at its present slope, reaches the page threshold within this
-    time."""
-    eta_page_for_s: Hold = 15
-    """Time the forecast of `DriftImminent` must hold."""
-    eta_page_share: Share = 0.5
-    """Part of the way to the page threshold that the drift must have come before `DriftImminent` fires."""
     eta_ticket_s: Positive = 600
     """`DriftAhead` files a ticket when the drift, at its present slope, reaches the page threshold within
     this time."""
-    eta_ticket_for_s: Hold = 60
-    """Time the forecast of `DriftAhead` must hold."""
     eta_ticket_share: Share = 0.35
-    """Part of the way to the page threshold that the drift must have come before `DriftAhead` fires."""
+    """Part of the way to the page threshold that the drift must have come before its slope counts."""
     lead_ms: Positive = 45
-    """Lead of the voice from which on people notice it (ITU-R BT.1359, EBU R37); a lag is noticed from 125 ms
-    on."""
-    lead_for_s: Hold = 15
-    """Time the lead must last before `VoiceLeads` fires."""
+    """Lead of the voice from which on people notice it (ITU-R BT.1359, EBU R37), past which `DriftAhead` fires, too; a
+    lag is noticed from 125 ms on."""
+    ahead_for_s: Hold = 60
+    """Time that forecast, or that lead, must hold before `DriftAhead` fires."""
     silent_s: Positive = 5
     """Time a listener waits for speech that is due before `StreamSilent` counts it."""
     silent_for_s: Hold = 5
     """Time that wait must last on before `StreamSilent` pages."""
     loss_runs: Count = 3
-    """Runs of at least `frames.rtx_thr` lost frames from which on `FrameLossRuns` fires."""
+    """Runs of at least `frames.rtx_thr` lost frames from which on `FramesDamaged` fires."""
     loss_window_s: Seconds = 300
     """Time over which those runs are counted."""
+    corrupt: Count = 1
+    """Frames with an impossible checksum or code from which on `FramesDamaged` fires."""
+    corrupt_window_s: Seconds = 300
+    """Time over which corrupt frames are counted."""
 
 
 class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,38 +74,38 @@ class ModelServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     down_for_s: Hold = 15
     """Time the model server's `/metrics` must stay unreachable before `ModelServerDown` pages."""
-    mute_s: Seconds = 15
-    """Time a listener waits, while the server sends no speech at all, before `ModelServerMute` counts it."""
-    mute_for_s: Hold = 15
-    """Time that state must last before `ModelServerMute` pages."""
     queue_mean_s: Positive = 0.25
-    """Mean wait of a request before its first stage starts, past which `ModelServerQueue` fires."""
+    """Mean wait of a request before its first stage starts, past which `ModelServerOverloaded` fires."""
     queue_window_s: Seconds = 300
     """Time over which that wait is averaged."""
     kv_cache_share: Share = 0.9
-    """Share of a stage's KV cache in use past which `KvCacheFull` fires."""
-    kv_cache_for_s: Hold = 60
-    """Time the KV cache must stay that full."""
+    """Share of a stage's KV cache in use past which `ModelServerOverloaded` fires."""
     slow_share: Share = 0.1
     """Share of answers generated more slowly than they are spoken (real-time factor over 1) past which
-    `SlowerThanSpeech` fires."""
+    `ModelServerOverloaded` fires."""
     slow_min: Count = 3
-    """Answers below which `SlowerThanSpeech` concludes nothing."""
+    """Answers below which nothing is concluded from their real-time factors."""
     slow_window_s: Seconds = 600
-    """Time over which `SlowerThanSpeech` counts answers."""
+    """Time over which answers slower than speech are counted."""
     underrun_share: Share = 0.1
     """Share of chat answers with more than 100 ms of underrun, by the server's own count, past which
-    `ChatUnderruns` fires."""
+    `ModelServerOverloaded` fires."""
     underrun_min: Count = 3
-    """Answers below which `ChatUnderruns` concludes nothing."""
+    """Chat answers below which nothing is concluded from their underrun."""
     underrun_window_s: Seconds = 600
-    """Time over which `ChatUnderruns` counts answers."""
+    """Time over which chat answers with underrun are counted."""
+    overloaded_for_s: Hold = 60
+    """Time one of these must hold before `ModelServerOverloaded` fires: shorter than their windows."""
     no_audio: Count = 1
     """Answers with status 200 and no speech from which on `TurnsWithoutSpeech` fires."""
     no_audio_window_s: Seconds = 600
     """Time over which answers without speech are counted."""
     asleep_for_s: Hold = 60
     """Time requests must wait while no stage makes a token before `ModelServerAsleep` fires."""
+
+    def __post_init__(self) -> None:
+        """Refuse a wait that outlasts what it waits for."""
+        _shorter(self, "overloaded_for_s", "queue_window_s", "slow_window_s", "underrun_window_s")
 
 
 class SidecarAlerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,20 +121,25 @@ class SidecarAlerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_window_s: Seconds = 600
     """Time over which those answers are counted."""
     lag_s: Positive = 10
-    """Age of the newest event read, with more to read, past which `SourceLag` fires."""
-    lag_for_s: Hold = 15
-    """Time that lag must last."""
+    """Age of the newest event read, with more to read, past which `SidecarImpaired` fires."""
     free_kib: Positive = 256
     """Free space where the events are written below which `SidecarBlind` pages: the server's next event may find
     no room."""
     lost: Count = 1
-    """Lost events (numbered by their writer, never read) from which on `EventsLost` fires."""
+    """Lost events (numbered by their writer, never read) from which on `SidecarImpaired` fires."""
     lost_window_s: Seconds = 300
     """Time over which lost events are counted."""
     invalid: Count = 1
-    """Invalid lines from which on `EventsInvalid` fires."""
+    """Invalid lines from which on `SidecarImpaired` fires."""
     invalid_window_s: Seconds = 300
     """Time over which invalid lines are counted."""
+    impaired_for_s: Hold = 60
+    """Time that a lag, a loss or another fault of the sidecar must last before `SidecarImpaired` fires: shorter than the
+    windows above."""
+
+    def __post_init__(self) -> None:
+        """Refuse a wait that outlasts what it waits for."""
+        _shorter(self, "impaired_for_s", "lost_window_s", "invalid_window_s")
 
 
 class Resumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,34 +150,21 @@ class Resumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resumes_min: Count = 5
     """Resumes in the window below which nothing is concluded."""
     extra_mean_ms: Positive = 100
-    """Mean extra delay of the next frame after a resume past which `ResumeSlow` fires."""
+    """Mean extra delay of the next frame after a resume past which `ResumeFailing` fires, too."""
     window_s: Seconds = 600
-    """Time over which resumes and replays are counted."""
-    replay_share: Share = 0.5
-    """Frames sent again, as a share of all frames sent, past which `ReplayStorm` fires."""
-    corrupt: Count = 1
-    """Frames with an impossible checksum or code from which on `CorruptFrames` fires."""
-    corrupt_window_s: Seconds = 300
-    """Time over which corrupt frames are counted."""
-    realigns: Count = 3
-    """Realignments from which on `RealignStorm` fires."""
-    realign_window_s: Seconds = 600
-    """Time over which realignments are counted."""
+    """Time over which resumes are counted."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Alerts on what the device does to the model server (alerts/device.rules.yaml)."""
 
-    throttled_page_share: Share = 0.05
-    """Share of the quota's periods in which the server was stopped past which `CPUThrottlingSevere` pages."""
-    throttled_page_window_s: Seconds = 300
-    """Window of `CPUThrottlingSevere`."""
     throttled_ticket_share: Share = 0.01
-    """The same share for `CPUThrottling`, a ticket."""
+    """Share of the quota's periods in which the server was stopped past which `CPUThrottling` fires."""
     throttled_ticket_window_s: Seconds = 600
-    """Window of `CPUThrottling`."""
+    """Window of `CPUThrottling`: the share is counted over it, and the alert ends once it was within the limit for as
+    long."""
     throttled_periods_min: Count = 100
-    """Periods of the quota below which both conclude nothing."""
+    """Periods of the quota below which `CPUThrottling` concludes nothing."""
     quota_for_s: Hold = 60
     """Time the kernel must apply another quota than systemd was told before `CPUQuotaNotApplied` fires."""
     failed_for_s: Hold = 0
@@ -188,18 +175,29 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time over which those restarts are counted."""
     restarts_short_s: Seconds = 600
     """Time within which the last of them must lie."""
-    hot_for_s: Hold = 60
-    """Time the kernel must throttle for heat before `ThermalThrottling` fires."""
     overcurrents: Count = 1
-    """Over-current events of the hardware from which on `OverCurrentThrottling` fires."""
+    """Over-current events of the hardware from which on `HardwareThrottling` fires."""
     overcurrents_window_s: Seconds = 300
     """Time over which over-current events are counted."""
+    hardware_for_s: Hold = 60
+    """Time that heat or over-current must throttle before `HardwareThrottling` fires: shorter than that window."""
     memory_share: Share = 0.05
-    """Share of the memory of CPUs and GPU still available below which `MemoryNearlyGone` pages."""
+    """Share of the memory of CPUs and GPU still available below which `MemoryNearlyGone` fires."""
     memory_for_s: Hold = 15
     """Time the memory must stay that scarce."""
-    signals_for_s: Hold = 60
-    """Time a host reader must fail before `DeviceSignalsLost` fires."""
+
+    def __post_init__(self) -> None:
+        """Refuse a wait that outlasts what it waits for."""
+        _shorter(self, "hardware_for_s", "overcurrents_window_s")
+
+
+def _shorter(thresholds: msgspec.Struct, wait: str, *windows: str) -> None:
+    """Refuse a wait that is as long as a window: what was counted would be gone before the wait is over."""
+    for window in windows:
+        if getattr(thresholds, wait) >= getattr(thresholds, window):
+            raise ValueError(
+                f"{wait}: expected a whole number < {getattr(thresholds, window)}, {window}, got {getattr(thresholds, wait)}"
+            )
 
 
 def short_windows(group: str, thresholds: msgspec.Struct, shortest_s: int) -> str:

@@ -107,7 +107,7 @@ def for_s(chain: Chain, alert: str) -> float:
         "StreamSilent": settings.early.silent_for_s,
         "CodecDrift": settings.alerts.drift_for_s,
         "TokenRTT": settings.alerts.rtt_for_s,
-        "EventsLost": TICKET_WAIT_S,
+        "SidecarImpaired": settings.sidecar.impaired_for_s + TICKET_WAIT_S,
         "ResumeFailing": TICKET_WAIT_S,
     }[alert]
 
@@ -209,7 +209,7 @@ def test_an_event_file_without_room(chain: Chain) -> None:
         wait_until(lambda: chain.value("omni_stream_silent_seconds > 12"), 60, "the stream seems silent")
         (directory / "filler").unlink()
         wait_until(lambda: chain.value("omniwatch_events_lost_total > 0"), 30, "it is counted what was lost")
-        in_time(chain, "EventsLost", time.time())
+        in_time(chain, "SidecarImpaired", time.time())
         chain.await_told("resolved", "SidecarBlind", 60)
-        chain.await_told("resolved", "EventsLost", 420)
-        chain.only("SidecarBlind", "EventsLost")
+        chain.await_told("resolved", "SidecarImpaired", 420)
+        chain.only("SidecarBlind", "SidecarImpaired")
