@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from helpers.installation import CONFIG, MANIFEST, SERVER_UNIT, UNIT, install, snapshot, uninstall
+from helpers.installation import CONFIG, MANIFEST, SERVER_UNIT, UNIT, install, snapshot, status, uninstall
 from helpers.trees import grow
 from omniwatch import __version__
+from omniwatch.bundle.installed_files import state_of
 
 
 def test_install_and_purge_leave_the_tree_as_it_was(root: Path) -> None:
@@ -76,6 +77,52 @@ def test_dry_run_and_diff_write_nothing(root: Path) -> None:
     installed = snapshot(root)
     assert f"would remove {root / UNIT}" in uninstall(root, "--dry-run").output
     assert snapshot(root) == installed
+
+
+def test_an_upgrade_leaves_nothing_of_the_version_before(root: Path) -> None:
+    install(root)
+    fresh = snapshot(root)
+    package = (
+        next((root / "opt/omniwatch/venv/lib").glob("python*/site-packages")) / "omniwatch-0.0.1.dist-info"
+    )
+    grow(root, f"{package.relative_to(root)}/METADATA: of an older version")
+    kept = json.loads((root / MANIFEST).read_text())
+    folder = f"/{package.relative_to(root)}"
+    kept["files"][f"{folder}/METADATA"] = state_of(package / "METADATA")
+    kept["directories"].append(folder)
+    (root / MANIFEST).write_text(json.dumps(kept))
+    assert install(root).exit_code == 0
+    assert json.loads(status(root, "--json").stdout)[0]["ok"] is True
+    assert {name: what for name, what in snapshot(root).items() if name != MANIFEST} == {
+        name: what for name, what in fresh.items() if name != MANIFEST
+    }
+
+
+def test_an_image_with_absolute_links_keeps_what_is_installed(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (root / str(outside).lstrip("/")).mkdir(parents=True)
+    (root / "real/usr-local").mkdir(parents=True)
+    (root / "real/etc").mkdir()
+    (root / "opt").symlink_to(outside)
+    (root / "usr/local").symlink_to("../../../../../real/etc/../usr-local")
+    done = install(root)
+    assert done.exit_code == 0, done.output
+    assert list(outside.iterdir()) == []
+    assert (root / str(outside).lstrip("/") / "omniwatch/manifest.json").is_file()
+    assert (root / "real/usr-local/bin/omniwatch").is_symlink()
+    assert uninstall(root, "--purge").exit_code == 0
+    assert list(outside.iterdir()) == []
+
+
+def test_links_in_a_circle_are_one_line(root: Path) -> None:
+    (root / "opt").symlink_to("srv")
+    (root / "srv").symlink_to("opt")
+    done = install(root)
+    assert done.exit_code == 2
+    assert "Too many levels of symbolic links" in done.output
+    assert done.output.count("\n") == 1
 
 
 def test_the_users_config_is_kept_by_an_upgrade(root: Path) -> None:

@@ -41,6 +41,21 @@ def test_lines_are_numbered_and_named(path):
     assert lines(path) == [ev.Video(t=1.0, stream="a", pts_ms=n * 80, w="me", n=n) for n in range(3)]
 
 
+def test_a_link_in_the_files_place_is_not_followed(path, tmp_path):
+    other = tmp_path / "other"
+    other.write_text("the server's own\n")
+    spool = Spool(path)
+    spool.write(video())
+    path.unlink()
+    path.symlink_to(other)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        spool.write(video())
+    assert other.read_text() == "the server's own\n"
+    path.unlink()
+    spool.write(video())
+    assert numbers(path) == [2]
+
+
 def test_each_writer_has_an_id_of_its_own(path):
     for _ in range(2):
         Spool(path).write(video())

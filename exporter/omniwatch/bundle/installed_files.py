@@ -5,6 +5,7 @@ Paths are the device's own; `root` is where its file tree is, "/" on the device 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -19,6 +20,8 @@ from omniwatch.bundle.program_files import HOME, InstallError, Item
 from omniwatch.system import atomic_write
 
 MANIFEST = HOME / "manifest.json"
+MAX_LINKS = 40
+"""Links on the way to a file, as many as the kernel follows."""
 
 
 class Manifest(msgspec.Struct):
@@ -33,8 +36,30 @@ class Manifest(msgspec.Struct):
 
 
 def at(root: Path, path: PurePosixPath) -> Path:
-    """Where a device's path is, below `root`."""
-    return root / str(path).lstrip("/")
+    """Where a device's path is, below `root`: a link on the way leads where it would on the device, and not out of `root`.
+
+    Raises InstallError where links go in a circle.
+    """
+    done, waiting, links = root, [*reversed(path.parts)], 0
+    while waiting:
+        part = waiting.pop()
+        if part == "/":
+            done = root
+        elif part == "..":
+            done = done if done == root else done.parent
+        elif waiting and (done / part).is_symlink():
+            links += 1
+            if links > MAX_LINKS:
+                raise InstallError(f"{root / str(path).lstrip('/')}: {os.strerror(errno.ELOOP)}")
+            waiting += reversed((done / part).readlink().parts)
+        else:
+            done /= part
+    return done
+
+
+def _folder(root: Path, path: PurePosixPath) -> Path:
+    """Where a device's directory is, the last link followed too."""
+    return at(root, path / "any").parent
 
 
 def is_packaged(root: Path) -> bool:
@@ -85,16 +110,17 @@ def write(
 
     Raises OSError that names the file; then, and when it is interrupted, nothing is half written.
     """
+    gone = list(gone)
     missing = _missing_directories(root, [*(item.path for item in changes), MANIFEST])
     made: list[Path] = []
     try:
         for directory in missing:
-            path = at(root, directory)
+            path = _folder(root, directory)
             made.append(path)
             path.mkdir()
             path.chmod(0o755)
         with atomic_write.replacing_all() as stage:
-            for item in [*changes, _manifest_item(root, known, wanted, missing)]:
+            for item in [*changes, _manifest_item(root, known, wanted, missing, gone)]:
                 _write(item, stage(at(root, item.path)))
     except BaseException:
         for path in reversed(made):
@@ -103,7 +129,7 @@ def write(
         raise
     for old in gone:
         at(root, old).unlink(missing_ok=True)
-    remove_empty(root, missing)
+    remove_empty(root, {*missing, *map(PurePosixPath, known.directories if known else ())})
 
 
 def _write(item: Item, temporary: Path) -> None:
@@ -121,14 +147,19 @@ def _write(item: Item, temporary: Path) -> None:
 def _missing_directories(root: Path, paths: Iterable[PurePosixPath]) -> list[PurePosixPath]:
     """The directories that have to be made for these files, outer ones first."""
     parents = {parent for path in paths for parent in path.parents}
-    return sorted(parent for parent in parents if not at(root, parent).exists())
+    return sorted(parent for parent in parents if not _folder(root, parent).exists())
 
 
 def _manifest_item(
-    root: Path, known: Manifest | None, wanted: Iterable[Item], made: Iterable[PurePosixPath]
+    root: Path,
+    known: Manifest | None,
+    wanted: Iterable[Item],
+    made: Iterable[PurePosixPath],
+    gone: Iterable[PurePosixPath],
 ) -> Item:
     before = known or Manifest(__version__, {})
-    there = {p: s for p, s in before.files.items() if os.path.lexists(at(root, PurePosixPath(p)))}
+    left = before.files.keys() - set(map(str, gone))
+    there = {p: before.files[p] for p in left if os.path.lexists(at(root, PurePosixPath(p)))}
     now = {str(item.path): item for item in wanted}
     kept = Manifest(
         __version__,

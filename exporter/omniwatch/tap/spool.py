@@ -69,13 +69,14 @@ class Spool:
         """Have the file open that stands at the path now (it may have been rotated or removed); return its size."""
         if self._fd >= 0:
             try:
-                there = self.path.stat()
+                there = self.path.lstat()
             except FileNotFoundError:
                 there = None
             if there and os.path.samestat(there, os.fstat(self._fd)):
                 return there.st_size
             self.close()
-        self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        # Whoever may write the directory may not have another file of the server's grow: a link there is refused.
+        self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         return os.fstat(self._fd).st_size
 
     def _rotate(self) -> None:
@@ -86,7 +87,7 @@ class Spool:
         except BlockingIOError:
             return
         try:
-            if os.path.samestat(self.path.stat(), os.fstat(self._fd)):
+            if os.path.samestat(self.path.lstat(), os.fstat(self._fd)):
                 for number in range(self.keep, 1, -1):
                     younger = self._rotated(number - 1)
                     if younger.exists():

@@ -42,7 +42,7 @@ def test_neither_runs_as_root_and_the_spool_is_theirs_alone(machine: Machine) ->
         pid = machine.show(unit, "MainPID")
         assert machine.run("stat", "-c", "%u", f"/proc/{pid}").stdout.strip() != "0", unit
     assert (
-        machine.run("stat", "-c", "%a %U %G", "/run/omniwatch").stdout.strip() == "2770 omniwatch omniwatch"
+        machine.run("stat", "-c", "%a %U %G", "/run/omniwatch").stdout.strip() == "2570 omniwatch omniwatch"
     )
     assert machine.run("stat", "-c", "%G", "/run/omniwatch/events.jsonl").stdout.strip() == "omniwatch"
 
