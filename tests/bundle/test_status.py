@@ -15,6 +15,7 @@ from helpers.event_files import open_folder, without_privileges
 from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, status
 from helpers.kernel import Kernel
 from helpers.trees import grow
+from omniwatch.bundle import bridging, health
 from omniwatch.bundle.health import findings, quota, units
 from omniwatch.host import cgroup
 from omniwatch.settings import Settings
@@ -51,6 +52,12 @@ def test_a_changed_unit_is_noticed(root: Path) -> None:
     assert told.exit_code == 1
     assert "/etc/systemd/system/omniwatch.service was changed" in told.output
     assert "/opt/omniwatch/bin/omniwatch is missing" in told.output
+
+
+def test_the_longest_name_of_a_unit_stands_apart_from_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = health.Finding(bridging.UNIT, True, "active")
+    monkeypatch.setattr(health, "findings", lambda _root: iter([finding]))
+    assert status(Path("/")).output == "ok  omniwatch-notify.service active\n"
 
 
 def found(root: Path) -> dict[str, str]:

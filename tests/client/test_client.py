@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from helpers.asgi import resuming
 from helpers.clients import ANSWERS, INVALID, VECTORS, expand, run_python
 from helpers.flaky_network import CuttingNetwork, Listener, listen
+from omniwatch.cli import NO_PIP
 from omniwatch.client import Client, TurnCallbacks
 from omniwatch.client.http import HttpError, Response, encode_request
 from omniwatch.client.playout import Playout
@@ -250,6 +251,14 @@ def test_without_its_libraries_the_client_names_the_extra(library: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (2, f"Error: {said}\n")
+    without_pip = "import sys; sys.modules['pip'] = None; " + script
+    done = subprocess.run(
+        [sys.executable, "-c", without_pip + "from omniwatch.cli import main; main()", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, f"Error: {said}{NO_PIP}\n")
 
 
 def test_a_network_that_leaves_frames_alone_needs_no_library_of_the_client() -> None:

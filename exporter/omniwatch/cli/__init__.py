@@ -14,6 +14,10 @@ from typing import Any
 import click
 
 from omniwatch import __version__
+from omniwatch.system import needed
+
+NO_PIP = " in the environment that you installed from, and run its omniwatch (this one has no pip)"
+"""What an error adds where an extra cannot be installed: in /opt/omniwatch and in the Debian package."""
 
 
 class UserError(click.ClickException):
@@ -118,10 +122,11 @@ class Commands(click.Group):
         """Run a command; a library of an extra that is not installed is the user's error."""
         try:
             return super().invoke(ctx)
-        except ModuleNotFoundError as error:
+        except (ModuleNotFoundError, UserError) as error:
             if "pip install 'omniwatch[" not in str(error):
                 raise
-            raise UserError(str(error)) from error
+            where = "" if needed.is_there("pip") else NO_PIP
+            raise UserError(f"{error}{where}") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with its module's first line, read without importing what the command needs."""

@@ -119,10 +119,10 @@ def command(
 
     \b
     Example:
-      omniwatch probe http://127.0.0.1:8091
-      omniwatch probe http://127.0.0.1:8091 --asr http://127.0.0.1:8001 --max-wer 10
-      omniwatch probe ws://127.0.0.1:8091 --turns 5 --max-rtt-ms 800 --max-drift-ms 60
-      omniwatch probe http://127.0.0.1:8091 --interval 60 --report --header "Authorization: Bearer KEY"
+      omniwatch probe http://127.0.0.1:8000
+      omniwatch probe http://127.0.0.1:8000 --asr http://127.0.0.1:8001 --max-wer 10
+      omniwatch probe ws://127.0.0.1:8000 --turns 5 --max-rtt-ms 800 --max-drift-ms 60
+      omniwatch probe http://127.0.0.1:8000 --interval 60 --report --header "Authorization: Bearer KEY"
     """
     from omniwatch.probe import Limits
     from omniwatch.probe.report import Reporter

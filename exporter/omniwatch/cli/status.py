@@ -37,5 +37,5 @@ def command(ctx: click.Context, root: Path, as_json: bool) -> None:
     else:
         for finding in found:
             sign = {True: "ok", False: "BAD", None: "-"}[finding.ok]
-            click.echo(f"{sign:<4}{finding.what:<20}{finding.says}")
+            click.echo(f"{sign:<4}{finding.what:<24} {finding.says}")
     ctx.exit(1 if any(finding.ok is False for finding in found) else 0)

@@ -10,14 +10,15 @@ PACKAGES = {"msgspec": "msgspec", "yaml": "PyYAML"}
 
 def check(what: str, *modules: str) -> None:
     """Raise ImportError, one line, where a module that `what` needs is not installed for this interpreter."""
-    missing = [PACKAGES[name] for name in modules if not _is_there(name)]
+    missing = [PACKAGES[name] for name in modules if not is_there(name)]
     if missing:
         raise ImportError(
             f"{what} needs {' and '.join(missing)}, which {sys.executable} does not have: pip install {' '.join(missing)}"
         )
 
 
-def _is_there(name: str) -> bool:
+def is_there(name: str) -> bool:
+    """Whether a module can be imported, told without importing it."""
     if name in sys.modules:
         return sys.modules[name] is not None
     return importlib.util.find_spec(name) is not None

@@ -16,7 +16,7 @@ def command() -> None:
     \b
     Example:
       omniwatch bench resume --scenario tunnel --seeds 1
-      omniwatch bench chain questions/ --native http://127.0.0.1:8091
+      omniwatch bench chain questions/ --native http://127.0.0.1:8000
     """
 
 

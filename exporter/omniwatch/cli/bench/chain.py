@@ -143,9 +143,9 @@ def chain(
 
     \b
     Example:
-      omniwatch bench chain questions/ --native http://127.0.0.1:8091 --asr http://127.0.0.1:8001 \\
+      omniwatch bench chain questions/ --native http://127.0.0.1:8000 --asr http://127.0.0.1:8001 \\
           --llm http://127.0.0.1:8002 --tts http://127.0.0.1:8003 --concurrency 1,2 --json both.json
-      omniwatch bench chain questions/ --native http://127.0.0.1:8091 --watch native=qwen3-omni.service
+      omniwatch bench chain questions/ --native http://127.0.0.1:8000 --watch native=qwen3-omni.service
     """
     try:
         from omniwatch.chain.session import Wanted
