@@ -1,1 +1,1 @@
-"""A recorded incident put into a real Prometheus at event time: what each alert rule would have done, and when."""
+"""Run a recorded incident through a real Prometheus in event time: which alert rules would have fired, and when."""

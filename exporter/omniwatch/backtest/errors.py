@@ -1,4 +1,4 @@
-"""What a backtest cannot do."""
+"""The error of a backtest whose input the user can mend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backtest as JSON values, for programs."""
+"""Write a backtest's findings as JSON, for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of a backtest: both curves, and below them a row for each alert with when it was pending and firing."""
+"""Draw a backtest: both curves, and below them a row for each alert with when it was pending and firing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording read as it was written: a line is there once the clock has come to its time."""
+"""Read a recording as a live source: a line appears when the clock reaches its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backtest in words: what fired, what was only pending, what was silent, and what the recording cannot tell."""
+"""Write a backtest's findings as text: what fired, was only pending or was silent, and what cannot be judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the command line names to rule sets that can be run."""
+"""Load the rule sets that the command line names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule files as a backtest needs them: what each rule asks for, and what a recording can say of it."""
+"""Parse rule files: what each rule queries, and whether a recording holds those series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backtest from file to findings: scrape the recording, fill a Prometheus, ask it every rule."""
+"""Run a backtest: scrape the recording, fill a Prometheus, evaluate every rule."""
 
 from __future__ import annotations
 

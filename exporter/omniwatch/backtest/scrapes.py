@@ -1,4 +1,4 @@
-"""The scrapes of a recording: the real sidecar's pages in event time, as OpenMetrics lines with timestamps."""
+"""Scrape a recording in event time: the real sidecar's pages, as OpenMetrics lines with timestamps."""
 
 from __future__ import annotations
 

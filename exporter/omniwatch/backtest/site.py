@@ -1,4 +1,4 @@
-"""A site's own configuration, rendered: which rules Prometheus loads, how it labels what it scrapes, and whom Alertmanager tells."""
+"""Read a site's rendered Prometheus configuration: which rules it loads, and how it labels what it scrapes."""
 
 from __future__ import annotations
 

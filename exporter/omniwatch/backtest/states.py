@@ -1,4 +1,4 @@
-"""The life of alerts as Prometheus has it: inactive, pending, firing, by the answers to a rule's expression."""
+"""Compute an alert's states as Prometheus does: inactive, pending or firing, from each evaluation's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels that a rule writes as templates: those that name a label are written out, any other is the server's alone to know."""
+"""Expand the templates in a rule's labels: those that name a label. Only the server can fill in others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Prometheus over a past that promtool wrote: no scrapes, no rules of its own, only answers."""
+"""Start a Prometheus on blocks that promtool wrote. It scrapes nothing, has no rules, and only answers queries."""
 
 from __future__ import annotations
 

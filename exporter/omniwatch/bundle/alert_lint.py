@@ -1,4 +1,4 @@
-"""What belongs together in a bundle: an alert, its annotations, its unit tests, its runbook page and its panel."""
+"""Check that an alert has everything that belongs to it: annotations, unit tests, a runbook page and a panel."""
 
 from __future__ import annotations
 

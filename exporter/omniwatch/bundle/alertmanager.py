@@ -1,4 +1,4 @@
-"""A running Alertmanager, this device's own or the fleet's: what fires there, a test alert, and what it has sent."""
+"""Ask a running Alertmanager, the device's own or the fleet's: what fires, a test alert, what was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bridge to chat robots as a unit of a device: installed where the settings name a robot."""
+"""Install the unit of the bridge to chat robots, where the settings name a robot."""
 
 from __future__ import annotations
 

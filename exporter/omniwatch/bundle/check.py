@@ -1,4 +1,4 @@
-"""Check a rendered bundle: with promtool and amtool where they are installed, and for what those do not look at."""
+"""Check a rendered bundle: with promtool and amtool where they are installed, and for what those do not check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a person is told of a page with these settings: what `omniwatch check` and `status` say of receivers, routes and heartbeat."""
+"""Decide whether these settings notify a person of a page: receivers, routes and heartbeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dashboards in a running Grafana, over its API: written, compared, fetched; a hand's work is never overwritten unasked.
+"""Push, compare and pull dashboards over Grafana's API. A dashboard changed by hand is overwritten only with --force.
 
 Each push leaves its mark, a hash of what was pushed, as the message of the version that Grafana keeps. A dashboard whose
 newest version has no such message was changed by somebody else since.

@@ -1,4 +1,4 @@
-"""How an installation does: its files, its units, its answer at /-/ready, the limits of the server beside it."""
+"""Check an installation: its files, its units, the answer at /-/ready, and the model server's CPU quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an installation puts on a device, and how that differs from what is there: all of it known before any is written."""
+"""Compute what an installation writes, and how that differs from the device, before anything is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on a device: written all or none, known again by a manifest, and taken away without a trace.
+"""Write an installation's files all or none, list them in a manifest, and remove them completely.
 
 Paths are the device's own; `root` is where its file tree is, "/" on the device itself.
 """

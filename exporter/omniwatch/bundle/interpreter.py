@@ -1,4 +1,4 @@
-"""The interpreter of an installed program: one that its unit can reach, and that the program's compiled parts are made for."""
+"""Choose the interpreter of an installation: the unit can reach it, and the compiled modules fit its version."""
 
 from __future__ import annotations
 

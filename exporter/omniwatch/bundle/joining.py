@@ -1,4 +1,4 @@
-"""What makes a device part of a fleet: the uplink's unit and its configuration."""
+"""Install the uplink of a device in a fleet: its unit and its configuration."""
 
 from __future__ import annotations
 

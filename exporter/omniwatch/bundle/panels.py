@@ -1,4 +1,4 @@
-"""A dashboard's panels: what a template says of one, and what Grafana wants to know."""
+"""Turn a template's panel into the JSON that Grafana expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model server is started: profiles in deploy/profiles/, their memory budgets, and flags nobody knows."""
+"""Read the profiles in deploy/profiles: the model server's command, its memory, and flags that vLLM does not know."""
 
 from __future__ import annotations
 

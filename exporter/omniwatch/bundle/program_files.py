@@ -1,4 +1,4 @@
-"""The program's own files for a device: an environment of its own, made from what the running program consists of.
+"""Collect the program's files for a device: an environment of its own, copied from the running program.
 
 Nothing is downloaded: this package, the packages it needs and their compiled parts are taken from where they are imported
 from now, and the environment uses the same interpreter, or the system's of the same version.

@@ -1,4 +1,4 @@
-"""What systemd has to be told when an installation comes or goes. On another file tree than "/" it is not running."""
+"""Tell systemd about units that are installed or removed. On a file tree other than "/" nothing is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test alert through a running Alertmanager: which receivers took it, and how long each needed. Time and pauses are passed in."""
+"""Send a test alert through a running Alertmanager: which receivers took it, and after how long. Clock passed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes when Omniwatch leaves a device, and what stays."""
+"""Decide what a removal deletes from a device, and what it keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The least versions of what reads a bundle: `omniwatch check` and `install` hold them, docs/paging.md names them."""
+"""The oldest supported versions of Prometheus, Alertmanager and vmalert; docs/paging.md lists them."""
 
 from __future__ import annotations
 

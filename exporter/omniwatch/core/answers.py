@@ -1,4 +1,4 @@
-"""One stream's round trips: which answer is shown, and for how long, so that no rule's `for` rests on one late answer."""
+"""Choose which round trip of a stream is shown, and for how long: one late answer alone must not complete a `for`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The player model: what a listener hears, worked out on paper from when the audio was sent.
+"""The player model: compute what a listener hears, and when, from when the audio was sent.
 
 All positions are milliseconds of media, all times seconds on the server's clock. A player holds back `buffer_s` before
 it starts, then plays without pause as long as there is something to play:

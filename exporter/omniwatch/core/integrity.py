@@ -1,4 +1,4 @@
-"""Frame integrity: which 80 ms frames were lost, came twice, came late, or are not what they say.
+"""Detect 80 ms frames that were lost, repeated, late or corrupt.
 
 Ids are 32 bits and wrap; they are compared by serial arithmetic (RFC 1982).
 """

@@ -1,4 +1,4 @@
-"""The stream table: live streams, their slots, turns and curves. Pure: time reaches it in events and as an argument."""
+"""The stream table: live streams, their slots, turns and curves. Pure: time comes in events or as an argument."""
 
 from __future__ import annotations
 

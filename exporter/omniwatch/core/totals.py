@@ -1,4 +1,4 @@
-"""What is counted over all streams. The fields are the metric families they feed, without prefix and unit of counting."""
+"""Count over all streams. A field is named after the metric family it feeds, without prefix and `_total`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast drift grows, and when it will reach the threshold: Theil-Sen over the last minute."""
+"""Estimate how fast drift grows and when it reaches the threshold (Theil-Sen over the last minute)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main job, watched: a simulated fault, the curve that crosses, the rule that fires, the page that comes and goes."""
+"""Run the demonstration: a simulated fault, the threshold crossed, the rule firing, the page and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole chain on loopback for a demonstration or a test: sidecar, Prometheus, Alertmanager and somebody to page."""
+"""Start the whole chain on loopback, for a demonstration or a test: from sidecar to a receiver of pages."""
 
 from __future__ import annotations
 

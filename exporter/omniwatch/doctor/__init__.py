@@ -1,1 +1,1 @@
-"""Evidence from a device in one bundle, without secrets: what was gathered, what could not be, what is wrong at a glance."""
+"""Gather a device's evidence in one archive without secrets, with a summary of what is wrong."""

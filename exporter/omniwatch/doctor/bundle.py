@@ -1,4 +1,4 @@
-"""Everything gathered, each part failing on its own, and written as one archive or not at all."""
+"""Gather all parts, where the failure of one leaves the others, and write them as one archive or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration without its secrets, and which these are, so that they can be taken out of everything else."""
+"""Read the configuration without its secrets, and list the secrets so that other files can be cleaned of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device that evidence is gathered on, and how it is asked: files, commands, addresses."""
+"""Read a device's files, run its commands and ask its addresses, within time and size limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the running parts of the chain answer: the sidecar, the model server, Prometheus."""
+"""Ask the running parts of the chain: the sidecar, the model server, Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journals of the units, each entry a line, without what users said and where clients are."""
+"""Read the units' journals, one line an entry, without users' words and clients' addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine says: versions, the readers of its signals, disk, clock, what a CPU quota does to a frame."""
+"""Describe the machine: versions, sensors, disk, clock, and what a CPU quota does to a frame."""
 
 from __future__ import annotations
 

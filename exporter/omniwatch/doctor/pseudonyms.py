@@ -1,4 +1,4 @@
-"""Names in the place of what a client can be known by: the same for the same id, in every file of a bundle."""
+"""Replace what identifies a client by a pseudonym: the same id gets the same one in every file of a bundle."""
 
 from __future__ import annotations
 

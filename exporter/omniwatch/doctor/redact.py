@@ -1,4 +1,4 @@
-"""Secrets taken out of text: those known by their value wherever they stand, others by what stands around them. Pure."""
+"""Remove secrets from text: known ones wherever they stand, others by the words around them. Pure."""
 
 from __future__ import annotations
 

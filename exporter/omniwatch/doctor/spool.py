@@ -1,4 +1,4 @@
-"""The last events of the spool, as far as the contract goes, with names in the place of what a client can be known by."""
+"""Read the newest events of the spool: only fields of the contract, clients replaced by pseudonyms."""
 
 from __future__ import annotations
 

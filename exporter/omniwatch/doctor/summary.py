@@ -1,4 +1,4 @@
-"""The first page of the bundle: what is wrong at a glance, what could not be had, what is there. Pure."""
+"""Write SUMMARY.md: what is wrong, what could not be gathered, what the bundle contains. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Dashboards as pictures: the queries Grafana would ask, asked of Prometheus, laid out on the same grid."""
+"""Draw dashboards as pictures: ask Prometheus what Grafana would ask, and use the same grid."""

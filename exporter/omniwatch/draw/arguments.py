@@ -1,4 +1,4 @@
-"""What a user asks to have drawn, read; every mistake is a DrawError of one line."""
+"""Parse the arguments of `dashboards draw`; an invalid one raises DrawError, one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page to draw on: points from its upper left corner, text whose width is known before it is drawn."""
+"""A page to draw on: points from its upper left corner; a text's width is known before it is drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time series panel on paper: axes, curves or a stack, thresholds, marks of what happened, and the legend."""
+"""Draw a time series panel: axes, curves or a stack, thresholds, annotations and the legend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one value appears: its legend, its text, its colour."""
+"""Choose how a value is shown: its legend, its text, its colour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn: a dashboard as a sheet of panels, its values already named, coloured and in words.
+"""The values that are drawn: a dashboard as a sheet of panels, with names, colours and texts already chosen.
 
 Colours are Grafana's names, or a number: the place in the palette that curves are told apart by.
 """

@@ -1,4 +1,4 @@
-"""A panel and the answers to its queries, made into what is drawn."""
+"""Turn a panel and the results of its queries into what is drawn."""
 
 from __future__ import annotations
 

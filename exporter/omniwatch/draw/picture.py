@@ -1,4 +1,4 @@
-"""A sheet on paper, and the file it becomes."""
+"""Draw a sheet and write it to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions asked of a Prometheus over its query API."""
+"""Query Prometheus over its HTTP API."""
 
 from __future__ import annotations
 

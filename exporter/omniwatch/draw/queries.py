@@ -1,4 +1,4 @@
-"""What a dashboard asks Prometheus: every panel's and annotation's queries, variables and windows filled in."""
+"""Collect a dashboard's queries, of panels and annotations, with variables and windows filled in."""
 
 from __future__ import annotations
 

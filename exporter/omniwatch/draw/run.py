@@ -1,4 +1,4 @@
-"""Dashboards drawn from a Prometheus into files."""
+"""Draw dashboards from a Prometheus into files."""
 
 from __future__ import annotations
 

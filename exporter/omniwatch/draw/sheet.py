@@ -1,4 +1,4 @@
-"""A dashboard and the answers to its questions, made into a sheet."""
+"""Turn a dashboard and its query results into a sheet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other panels on paper: single values, states over time, tables."""
+"""Draw the other panels: single values, states over time, tables."""
 
 from __future__ import annotations
 

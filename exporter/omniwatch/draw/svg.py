@@ -1,4 +1,4 @@
-"""SVG as matplotlib writes it, made small without a difference that can be seen."""
+"""Make matplotlib's SVG smaller, with no visible difference."""
 
 from __future__ import annotations
 

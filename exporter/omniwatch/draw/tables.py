@@ -1,4 +1,4 @@
-"""Table panels: the answers' values side by side, a row for each value of the label they are joined by."""
+"""Lay out table panels: query results side by side, a row for each value of the label that joins them."""
 
 from __future__ import annotations
 

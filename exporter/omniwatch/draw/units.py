@@ -1,4 +1,4 @@
-"""Numbers in words, as Grafana writes them for a unit of its list: 0.25 s is "250 ms", 1536 bytes are "1.50 KiB"."""
+"""Format numbers as Grafana does for a unit of its list: 0.25 s is "250 ms", 1536 bytes are "1.50 KiB"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that is drawn and how finely: steps, alignment and windows as Grafana's Prometheus data source has them."""
+"""Compute time range and step as Grafana's Prometheus data source does."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Many devices: which there are, where their metrics are, how they do by the centre's account."""
+"""List the devices of a fleet, find their metrics, and show their state as the centre knows it."""

@@ -1,4 +1,4 @@
-"""Hours in which a device is on, as the fleet file says them: "mo-fr 05:00-23:30"."""
+"""Parse the hours in which a device is on, as the fleet file has them: "mo-fr 05:00-23:30"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's word that it goes off as planned: a sample given to its vmagent."""
+"""Tell the centre that this device goes off as planned, by a sample given to the device's vmagent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each device of a fleet does, by the centre's account: pure but for the questions it asks of `ask`."""
+"""Show the state of each device of a fleet, as the centre knows it. Pure but for the queries sent through `ask`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device sends to the centre of its fleet: the families, all named `uplink:`, and nothing else leaves it.
+"""The series that a device sends to its fleet's centre. Their names begin with `uplink:`; no others leave it.
 
 How each is made from the device's own series is in alerts/uplink.rules.yaml.j2. Every one of them also carries the labels
 `site`, `device`, `model` and `release`.

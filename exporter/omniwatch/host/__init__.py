@@ -1,4 +1,4 @@
-"""What the machine says of itself and of the model server; each reader is one file."""
+"""Read what the kernel and systemd say of the machine and of the model server; each reader is one file."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a source's lines to events, each counted once."""
+"""Turn a source's lines into events, each counted once."""

@@ -1,4 +1,4 @@
-"""From a source to the stream table: lines become events, each applied once, all that was not applied counted."""
+"""Apply each event of a source to the stream table once, and count every line that was not applied."""
 
 from __future__ import annotations
 

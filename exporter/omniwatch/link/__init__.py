@@ -1,1 +1,1 @@
-"""A mobile network in user space: a relay between client and server that delays, loses, cuts and comes back, by a seed."""
+"""Simulate a mobile network in user space: a relay that delays, loses and cuts, reproducible by a seed."""

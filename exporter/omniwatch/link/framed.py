@@ -1,4 +1,4 @@
-"""Frame mode: what a network of datagrams would do to frames, done to an answer in frames as it passes."""
+"""Frame mode: lose, repeat and delay single frames of an answer, as a network of datagrams would."""
 
 from __future__ import annotations
 

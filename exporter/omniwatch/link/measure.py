@@ -1,4 +1,4 @@
-"""What resumption is worth on a network: turns heard over it, and every return measured by the one who waits for it.
+"""Measure resumption over a network: turns heard, and for each return how long the listener waited.
 
 The client, the middleware and the relay are the ones that run in production; the connections are memory and the clock
 is virtual, so that hours pass in seconds and the same seed gives the same numbers.

@@ -1,4 +1,4 @@
-"""Connections that are only memory, for runs in virtual time."""
+"""Connections in memory, for runs in virtual time."""
 
 from __future__ import annotations
 

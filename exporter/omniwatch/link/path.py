@@ -1,4 +1,4 @@
-"""When what is sent arrives: packets lost in bursts, TCP's answer to it, times when nothing passes. Pure, by a seed.
+"""Compute when sent data arrives: bursts of loss, TCP's retransmissions, outages. Pure, by a seed.
 
 TCP is modelled as a listener meets it: a lost segment holds up all behind it, for a round trip if at least three
 segments follow it (fast retransmit), else for the retransmission timeout, which doubles each time it is lost again. A

@@ -1,4 +1,4 @@
-"""The relay: connections between clients and a server, carried as the link lets them."""
+"""The relay: carry connections between clients and a server under the link's conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of `omniwatch bench resume`: runs put together by scenario, as Markdown and as JSON."""
+"""Write the table of `omniwatch bench resume`, grouped by scenario, as Markdown and as JSON."""
 
 from __future__ import annotations
 

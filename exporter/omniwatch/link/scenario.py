@@ -1,4 +1,4 @@
-"""What a mobile network does to a call: scenario files (deploy/link/*.yaml) as typed values."""
+"""Read scenario files (deploy/link/*.yaml): what a mobile network does to a call."""
 
 from __future__ import annotations
 

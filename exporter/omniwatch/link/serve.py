@@ -1,4 +1,4 @@
-"""The relay on real sockets."""
+"""Run the relay on real sockets."""
 
 from __future__ import annotations
 

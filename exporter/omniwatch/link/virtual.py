@@ -1,4 +1,4 @@
-"""An asyncio event loop whose clock jumps: when all tasks wait, the next timer is due at once.
+"""An asyncio event loop with a virtual clock: when all tasks wait, it jumps to the next timer.
 
 Minutes of a mobile network pass in milliseconds, with the very code that runs in real time, and the same every time.
 Only timers and what is in memory may be waited for: no sockets, no threads.

@@ -1,1 +1,1 @@
-"""From the stream table, at the moment of a scrape, to metric families."""
+"""Turn the stream table at the moment of a scrape into metric families."""

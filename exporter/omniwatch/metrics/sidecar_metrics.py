@@ -1,4 +1,4 @@
-"""What the sidecar says of itself: what it can read, what it could not, how far behind it is."""
+"""The sidecar's metrics of itself: what it read, what it could not read, how far behind it is."""
 
 from __future__ import annotations
 

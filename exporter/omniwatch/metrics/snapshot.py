@@ -1,4 +1,4 @@
-"""What one scrape sees of the stream table, and the readings that need more than one stream's state."""
+"""Take what one scrape reads from the stream table, and compute readings over several streams."""
 
 from __future__ import annotations
 

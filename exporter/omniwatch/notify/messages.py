@@ -1,4 +1,4 @@
-"""What Alertmanager says in a webhook, and the message that people read: one per group, in Chinese or English."""
+"""Turn an Alertmanager webhook into the message of a chat group: one per alert group, in Chinese or English."""
 
 from __future__ import annotations
 

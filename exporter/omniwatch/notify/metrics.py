@@ -1,4 +1,4 @@
-"""What the bridge says of itself."""
+"""The bridge's metrics of itself."""
 
 from __future__ import annotations
 

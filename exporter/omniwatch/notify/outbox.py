@@ -1,4 +1,4 @@
-"""What is to go to one robot: when the next message may leave, and what overflows merged into one. Pure: no clock, no net."""
+"""Schedule one robot's messages: when the next may leave, and which are merged. Pure: no clock, no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The robots of DingTalk, Feishu and WeCom: what is sent to each, how it is signed, and what its answers mean.
+"""Build and sign the requests to the robots of DingTalk, Feishu and WeCom, and read their answers.
 
 Signatures: DingTalk https://open.dingtalk.com/document/robots/customize-robot-security-settings (timestamp in ms and
 sign in the query), Feishu https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot (timestamp in s and sign in

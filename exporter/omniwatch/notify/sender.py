@@ -1,4 +1,4 @@
-"""One robot's messages on their way: a thread that sends what its outbox has ready, until the robot has it."""
+"""Send one robot's messages: a thread that retries what its outbox has ready until the robot takes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bridge at work: a thread for each robot, and the web side that Alertmanager calls."""
+"""Run the bridge: the webhook that Alertmanager calls, and a thread for each robot."""
 
 from __future__ import annotations
 

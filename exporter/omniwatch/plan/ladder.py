@@ -1,4 +1,4 @@
-"""Climb down: what each step buys, and what is left of the weights with fewer experts."""
+"""Tabulate cheaper plans: what each smaller type or missing part saves, and what fewer experts leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A synthetic client: it asks, listens with a player of its own, and says how long it waited and what it missed.
+"""A synthetic client: asks, listens with a player of its own, and measures its wait and the gaps.
 
 All times are the client's own clock (`time.monotonic`, seconds). A turn is asked for, heard and judged by itself.
 """

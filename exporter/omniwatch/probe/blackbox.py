@@ -1,4 +1,4 @@
-"""The probe as a standing check: rounds of turns for ever, and what came of them as metrics."""
+"""Run the probe continuously: rounds of turns at an interval, with the results as metrics."""
 
 from __future__ import annotations
 

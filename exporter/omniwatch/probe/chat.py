@@ -1,4 +1,4 @@
-"""Turns over `POST /v1/chat/completions`, streamed as server-sent events. One request, one connection, one turn."""
+"""Run turns over `POST /v1/chat/completions`, streamed as server-sent events: one request, one turn."""
 
 from __future__ import annotations
 

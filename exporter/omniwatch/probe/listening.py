@@ -1,4 +1,4 @@
-"""What a turn sounds like to a client with a playout buffer, from when its speech came in. Pure."""
+"""Compute what a client with a playout buffer hears, from when its speech arrived. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling the tap what the client measured: `POST /omniwatch/rtt`."""
+"""Report a client's measurement to the tap: `POST /omniwatch/rtt`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several turns one after another, and how they are shown."""
+"""Run several turns one after another, and print them."""
 
 from __future__ import annotations
 

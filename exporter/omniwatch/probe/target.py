@@ -1,4 +1,4 @@
-"""The server's address, and what is spoken there."""
+"""Parse the server's address and the protocol that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Have what was heard written down by a speech recognition, and count the words that differ from the text beside it."""
+"""Transcribe what was heard by a speech recognition server, and count the words that differ from the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One turn under way, whatever it is spoken over: what is heard, what goes wrong, what is reported."""
+"""One turn in progress, over any protocol: what was heard, what went wrong, what is reported."""
 
 from __future__ import annotations
 

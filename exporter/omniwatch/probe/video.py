@@ -1,4 +1,4 @@
-"""Turns over `WS /v1/video/chat/stream`: a client that shows a picture and asks about it."""
+"""Run turns over `WS /v1/video/chat/stream`: send frames of a picture and ask about it."""
 
 from __future__ import annotations
 

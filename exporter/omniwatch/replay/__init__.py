@@ -1,4 +1,4 @@
-"""A recording run in event time: what each stream went through, and what the contract's rules would have said of it.
+"""Replay a recording in event time: each stream's course, and when the contract's rules would have fired.
 
 Samples are taken as Prometheus would scrape, rules evaluated as it would evaluate them, all at whole multiples of their
 intervals: where in the interval a real server's evaluations fall differs from site to site.

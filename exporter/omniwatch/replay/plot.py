@@ -1,4 +1,4 @@
-"""A picture of a replay: both curves of every stream, the thresholds they are held to, and when each rule would fire."""
+"""Draw a replay: both curves of every stream, their thresholds, and when each rule would fire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay in words: a block for each stream, or the metrics at the end."""
+"""Write a replay as text: a block for each stream, or the metrics at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resumption: a streamed chat that goes on where it stopped when its client comes back."""
+"""Resumption: a streamed chat continues with the next frame when its client comes back."""
 
 from omniwatch.system import needed
 

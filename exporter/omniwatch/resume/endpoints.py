@@ -1,4 +1,4 @@
-"""The requests by which a client comes back: resume, retransmit, report a realignment, hang up."""
+"""Handle a returning client's requests: resume, retransmit, report a realignment, hang up."""
 
 from __future__ import annotations
 

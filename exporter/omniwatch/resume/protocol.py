@@ -1,4 +1,4 @@
-"""What is asked and answered over HTTP. Pure: headers and bodies in, values out, and back.
+"""Parse requests and build answers of the resume protocol: headers and bodies. Pure.
 
     POST   /v1/resume        {"stream": S, "last_good_id": N, "part"?, "rest"?, "attempt"?, …}               206
     GET    /v1/resume        X-Omni-Resume: S, Last-Event-ID: N or N.part                                    200

@@ -1,4 +1,4 @@
-"""The turns that can be resumed: found by an unguessable id, bounded in number and bytes, let go after the grace."""
+"""Store resumable turns: found by an unguessable id, bounded in number and bytes, dropped after the grace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is held of one turn, by its place in it, and where a client that comes back goes on. Pure."""
+"""Hold the entries of one turn by position, and find where a returning client continues. Pure."""
 
 from __future__ import annotations
 

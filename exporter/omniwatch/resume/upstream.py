@@ -1,4 +1,4 @@
-"""The model server's side of one chat: runs in a task of its own, and goes on when the client is away."""
+"""Run one chat against the model server in a task of its own, which continues while the client is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""omniwatch.yaml as typed settings: every threshold has its one home here, and a default that needs no file."""
+"""omniwatch.yaml as typed settings. Every threshold is defined here, with a default."""
 
 from __future__ import annotations
 

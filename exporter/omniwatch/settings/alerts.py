@@ -1,4 +1,4 @@
-"""The thresholds of the alerts beyond the two of the contract, one group a rules file; settings.py holds them together.
+"""The thresholds of all alerts but the contract's two, one group a rules file.
 
 A `_for_s` is how long a condition must hold, a `_window_s` the time that counters are looked at over.
 """

@@ -1,4 +1,4 @@
-"""How a device joins a fleet, and when the centre says that a device, a release or a site is not well."""
+"""The settings of a fleet: how a device joins, and when the centre calls a device, release or site unwell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where alerts go: what Alertmanager sends to itself, and the chat robots that `omniwatch notify` speaks for.
+"""The settings of delivery: Alertmanager's receivers, and the chat robots of `omniwatch notify`.
 
 A secret is never in the settings nor in a rendered file: a `_file` names a file that holds it, alone, on one line.
 """

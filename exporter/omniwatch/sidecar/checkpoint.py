@@ -1,4 +1,4 @@
-"""What a restart needs to know, in one file that is either whole or refused."""
+"""Save and load what a restart needs, in one file. A damaged file is rejected."""
 
 from __future__ import annotations
 

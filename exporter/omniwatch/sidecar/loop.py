@@ -1,4 +1,4 @@
-"""The sidecar: sources, stream table and checkpoint under one lock, read by a loop and by each scrape."""
+"""The sidecar: sources, stream table and checkpoint under one lock, used by the read loop and by each scrape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sidecar a state directory: a second one would save its counts over the first one's."""
+"""Lock the state directory: two sidecars in one would overwrite each other's counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sliced-model server's events under named conditions: pure, seeded, in event-time order."""
+"""Simulate a sliced-model server's events under named conditions. Pure, seeded, in order of event time."""
 
 from __future__ import annotations
 

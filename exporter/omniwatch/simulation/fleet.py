@@ -1,4 +1,4 @@
-"""A fleet as its centre sees it: what every device sends up, as a function of a seed and the time. No clock, no socket."""
+"""Simulate a fleet as its centre sees it: each device's series, as a function of seed and time. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated fleet over HTTP: one address, a path per device, thousands of connections kept open."""
+"""Serve a simulated fleet over HTTP: one address, a path for each device, thousands of kept connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mobile link: cuts, and how client and server repair what a cut took."""
+"""Simulate the mobile link: cuts, and how client and server repair them."""
 
 from __future__ import annotations
 

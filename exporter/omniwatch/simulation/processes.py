@@ -1,4 +1,4 @@
-"""What happens in a stream: the picture is sent, the voice speaks, the scripted fault comes and goes."""
+"""The processes of a simulated stream: sending the picture, speaking, the scripted fault."""
 
 from __future__ import annotations
 

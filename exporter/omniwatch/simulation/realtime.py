@@ -1,4 +1,4 @@
-"""Events let through when they are due, as a live server would write them."""
+"""Release events when they are due, as a live server writes them."""
 
 from __future__ import annotations
 

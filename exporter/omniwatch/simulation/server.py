@@ -1,4 +1,4 @@
-"""A sliced-model server with its clients, played as a few processes on one clock that nobody waits for.
+"""Simulate a sliced-model server and its clients as processes on one virtual clock.
 
 A process is a generator: it yields events as they happen and, to wait, the time (a float) it goes on at. Times in here
 are seconds from the start of the run; `events` puts them on the server's clock.

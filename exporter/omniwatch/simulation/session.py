@@ -1,4 +1,4 @@
-"""One client's session: the state that the processes of its stream share."""
+"""The state that the processes of one simulated client share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where events come from: a file, the journal, standard input."""
+"""Sources of events: a file, the journal, standard input."""
 
 from __future__ import annotations
 

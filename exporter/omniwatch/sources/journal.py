@@ -1,4 +1,4 @@
-"""The systemd journal of one unit, read through journalctl."""
+"""Read one unit's output from the systemd journal, through journalctl."""
 
 from __future__ import annotations
 

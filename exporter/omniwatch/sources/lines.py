@@ -1,4 +1,4 @@
-"""A byte stream cut into whole lines, in bounded memory."""
+"""Split a byte stream into lines, in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a tail stands: one file, an offset in it, and the bytes just before, by which the place is known again."""
+"""A position in a followed file: file, offset, and the bytes before it, by which the place is recognised."""
 
 from __future__ import annotations
 

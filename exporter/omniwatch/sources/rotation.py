@@ -1,4 +1,4 @@
-"""Which files hold what was written before and after a given one: a path's rotated siblings, oldest first."""
+"""List the files that were written before and after a given one: a path's rotated siblings, oldest first."""
 
 from __future__ import annotations
 

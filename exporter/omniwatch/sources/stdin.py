@@ -1,4 +1,4 @@
-"""Standard input: a pipe, a file or a terminal, read as it comes."""
+"""Read standard input, a pipe, a file or a terminal, as it arrives."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the operating system offers: files replaced whole, sysfs, D-Bus, sd_notify, child processes, the log."""
+"""Use the operating system: atomic file writes, sysfs, D-Bus, sd_notify, child processes, the log."""

@@ -1,4 +1,4 @@
-"""Child processes with an address: start, wait until they answer, stop."""
+"""Start child processes that listen on an address, wait until they answer, stop them."""
 
 from __future__ import annotations
 

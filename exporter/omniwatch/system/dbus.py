@@ -1,4 +1,4 @@
-"""Properties of objects on the system bus, each answer waited for no longer than a scrape can bear.
+"""Read properties of objects on the system bus, each within a time that a scrape can wait.
 
 jeepney speaks the protocol. The socket is our own because jeepney's waits for the bus' first answer without end.
 """

@@ -1,4 +1,4 @@
-"""What a service tells systemd: ready, reloading, alive, stopping (sd_notify(3)), without libsystemd."""
+"""Tell systemd a service's state: ready, reloading, alive, stopping (sd_notify(3)), without libsystemd."""
 
 from __future__ import annotations
 

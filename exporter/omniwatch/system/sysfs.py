@@ -1,4 +1,4 @@
-"""Small reads from /proc, /sys and the cgroup trees, where anything may be absent, gated or gone the next moment."""
+"""Read small files from /proc, /sys and the cgroup trees, which may be absent, unreadable or gone at the next read."""
 
 from __future__ import annotations
 

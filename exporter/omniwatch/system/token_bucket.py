@@ -1,4 +1,4 @@
-"""Token buckets: a rate on average, and a bounded burst."""
+"""Token buckets: limit an average rate, and allow bounded bursts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a piece of speech lasts, from its first bytes and its size: the audio itself is never decoded."""
+"""Compute a piece of speech's duration from its first bytes and its size, without decoding it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages of `/v1/realtime`, and the turns and responses of one session."""
+"""Parse the messages of `/v1/realtime`, and track a session's turns and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /omniwatch/rtt`: a client's own measurement, addressed by an id that nobody can guess."""
+"""`POST /omniwatch/rtt`: receive a client's own measurement, addressed by an unguessable id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put the lines of server-sent events together again."""
+"""Assemble the events of a server-sent event stream from its lines."""
 
 from __future__ import annotations
 

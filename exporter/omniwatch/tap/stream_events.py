@@ -1,4 +1,4 @@
-"""One stream as the tap tells of it, in the words of the event contract."""
+"""Write one stream's events of the event contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events on their way to the spool: handed over in microseconds, written by a thread that nothing waits for."""
+"""Queue events for the spool: enqueueing takes microseconds, and a thread of its own writes them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""CPU limits of the model server: what they do to its frames, and what to set instead."""
+"""Measure what CPU limits do to the model server's frames, and find limits that do not hurt."""

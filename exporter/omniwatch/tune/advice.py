@@ -1,4 +1,4 @@
-"""What to set, from what was watched: no quota and a weight, or, where a cap is demanded, one that stops nobody."""
+"""Recommend limits from what was measured: no quota and a weight, or, if a cap is required, one that is wide enough."""
 
 from __future__ import annotations
 

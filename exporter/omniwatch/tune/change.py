@@ -1,4 +1,4 @@
-"""From a recommendation to the kernel: the plan, the drop-in, systemd's reload, and what came of it."""
+"""Apply a recommendation: write the drop-in, reload systemd, read back what the kernel applies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unit drop-in that sets what was recommended: written, read back from the kernel, and taken back."""
+"""Write, read back and remove the unit drop-in of a recommendation."""
 
 from __future__ import annotations
 

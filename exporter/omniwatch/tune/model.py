@@ -1,4 +1,4 @@
-"""What a CFS quota does to a server that owes one codec frame every 80 ms: the formulas, in seconds.
+"""Compute what a CFS quota does to a server that owes one codec frame every 80 ms: formulas, in seconds.
 
 A quota of Q seconds of CPU in each period of P is a pool for all threads of a group. T threads that run at once empty it
 after Q / T, and then nothing of the group runs until the period ends. (Kernel: sched-bwc.rst.)

@@ -1,4 +1,4 @@
-"""What `omniwatch tune` says: as a table for a person, as JSON for a program."""
+"""Write the result of `omniwatch tune`: a table, or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watch a running server's cgroup: how much CPU it uses, how many threads want to run, how long it stands still."""
+"""Sample a running server's cgroup: CPU used, threads that want to run, time throttled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web pages as a WSGI application: metrics, live streams, health. No socket here; server.py has those."""
+"""The web pages as a WSGI application: metrics, live streams, health. The sockets are in server.py."""
 
 from __future__ import annotations
 

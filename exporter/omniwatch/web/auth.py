@@ -1,4 +1,4 @@
-"""What the web configuration asks of each request: headers, a rate limit, basic authentication."""
+"""Apply the web configuration to each request: headers, a rate limit, basic authentication."""
 
 from __future__ import annotations
 

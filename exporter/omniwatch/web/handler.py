@@ -1,4 +1,4 @@
-"""One HTTP request on one connection, within its time."""
+"""Handle one HTTP request on a connection, within a time limit."""
 
 from __future__ import annotations
 

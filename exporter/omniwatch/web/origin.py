@@ -1,4 +1,4 @@
-"""Refuse what another site makes a browser ask for: a foreign `Origin` (CSRF), a foreign `Host` (DNS rebinding)."""
+"""Reject requests that another site made a browser send: a foreign `Origin` (CSRF) or `Host` (DNS rebinding)."""
 
 from __future__ import annotations
 

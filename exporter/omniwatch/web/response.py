@@ -1,4 +1,4 @@
-"""What a page answers, before it is written."""
+"""A response before it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening: one thread that accepts for each address, one for each connection, all of it bounded."""
+"""Listen: one thread for each address, one for each connection, all bounded."""
 
 from __future__ import annotations
 

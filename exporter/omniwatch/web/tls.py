@@ -1,4 +1,4 @@
-"""The TLS side of the web configuration: `tls_server_config` as a context of Python's ssl.
+"""Turn `tls_server_config` of the web configuration into a context of Python's ssl.
 
 What Python cannot do as exporter-toolkit means it is refused with a reason, never done more weakly.
 """
