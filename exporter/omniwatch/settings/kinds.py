@@ -69,7 +69,10 @@ UnitName = Annotated[
     str, _like("name of a service, scope or slice", r"^[A-Za-z0-9:_.@\\-]{1,200}\.(service|scope|slice)\Z")
 ]
 
-_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\{\{")
+_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_TEMPLATE = re.compile(r"\{\{")
+_ESCAPED_FOR_TEMPLATES = "site.access"
+"""The setting whose {{ is escaped where it is rendered: it is a command, which may have one."""
 
 
 def unfit_text(value: object, path: str = "") -> str:
@@ -78,7 +81,10 @@ def unfit_text(value: object, path: str = "") -> str:
     A line feed would begin a line of a unit. Half a surrogate pair cannot be written. Prometheus and Alertmanager read {{ as
     the beginning of a template.
     """
-    if isinstance(value, str) and (found := _UNFIT.search(value)):
+    if isinstance(value, str):
+        found = _UNFIT.search(value) or (path != _ESCAPED_FOR_TEMPLATES and _TEMPLATE.search(value))
+        if not found:
+            return ""
         what = '"{{"' if found[0] == "{{" else f"the character U+{ord(found[0]):04X}"
         return f"{path}: expected text without control characters and {{{{, got {what} at position {found.start()}"
     if isinstance(value, msgspec.Struct):
