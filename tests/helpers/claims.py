@@ -15,7 +15,7 @@ from omniwatch.plan.components import parse_types
 from omniwatch.plan.device import DEVICES
 from omniwatch.plan.ladder import slices
 from omniwatch.plan.memory import KV_BYTES, Result, Wanted, compute, kv_bytes_per_token
-from omniwatch.plan.model import RELEASED, RELEASED_NAME
+from omniwatch.plan.released import RELEASED, RELEASED_NAME
 from omniwatch.settings import Settings
 
 HELD, NOT, PARTLY, CANNOT = "held", "did not hold", "held in part", "cannot be checked here"

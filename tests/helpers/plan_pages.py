@@ -11,7 +11,7 @@ from omniwatch.bundle import profiles
 from omniwatch.plan.device import DEVICES
 from omniwatch.plan.ladder import TYPES, slices
 from omniwatch.plan.memory import Wanted, compute
-from omniwatch.plan.model import RELEASED, RELEASED_NAME
+from omniwatch.plan.released import RELEASED, RELEASED_NAME
 
 PLAN, CLAIMS = "plan.md", "claims.md"
 

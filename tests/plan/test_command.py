@@ -19,7 +19,8 @@ from omniwatch.plan import disk, ladder, picture, planning, startup
 from omniwatch.plan.components import parse_types
 from omniwatch.plan.device import DEVICES, of_size
 from omniwatch.plan.memory import Wanted, compute
-from omniwatch.plan.model import RELEASED, PlanError
+from omniwatch.plan.model import PlanError
+from omniwatch.plan.released import RELEASED
 
 LOG = """\
 (StageEngineCoreProc_stage0_replica0 pid=10) INFO 11-22 03:50:47 [gpu_model_runner.py:5416] Model loading took 17.75 GiB memory and 31.1 seconds

@@ -13,7 +13,7 @@ from omniwatch.plan.components import parse_types
 from omniwatch.plan.device import DEVICES
 from omniwatch.plan.disk import reloads
 from omniwatch.plan.memory import Wanted, compute
-from omniwatch.plan.model import RELEASED
+from omniwatch.plan.released import RELEASED
 
 DOCS = CLONE / "docs"
 

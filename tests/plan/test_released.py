@@ -7,7 +7,8 @@ import pytest
 from omniwatch.plan import bound, change, components, planning
 from omniwatch.plan.device import DEVICES, of_size
 from omniwatch.plan.memory import Result, Wanted, compute, kv_bytes_per_token
-from omniwatch.plan.model import RELEASED, RELEASED_NAME, PlanError, tensors
+from omniwatch.plan.model import PlanError, tensors
+from omniwatch.plan.released import RELEASED, RELEASED_NAME
 
 GB = 1e9
 

@@ -22,7 +22,8 @@ from omniwatch.plan import components
 from omniwatch.plan import flags as vllm_flags
 from omniwatch.plan.device import SYSTEM_BYTES, of_size
 from omniwatch.plan.memory import Result, Wanted, compute
-from omniwatch.plan.model import RELEASED, RELEASED_NAME, PlanError
+from omniwatch.plan.model import PlanError
+from omniwatch.plan.released import RELEASED, RELEASED_NAME
 
 FOLDER = "deploy/profiles"
 SYSTEM_GB = SYSTEM_BYTES / 1e9

@@ -10,6 +10,7 @@ from omniwatch.plan import checkpoint, model
 from omniwatch.plan.bound import Bound, bound
 from omniwatch.plan.change import Change, cheapest
 from omniwatch.plan.memory import Result, Wanted, compute
+from omniwatch.plan.released import RELEASED, RELEASED_NAME
 
 SCHEMA = 1
 """Version of the JSON that `omniwatch plan --json` prints; fields are added within a version, never changed."""
@@ -33,7 +34,7 @@ def plan(wanted: Wanted) -> Plan:
 def read(path: Path | None) -> tuple[str, model.Model, checkpoint.Weights | None]:
     """Read a checkpoint's directory or its config.json alone; None: the released model. Raises PlanError, OSError."""
     if path is None:
-        return model.RELEASED_NAME, model.RELEASED, None
+        return RELEASED_NAME, RELEASED, None
     found = model.read(path)
     weights = checkpoint.read(path) if path.is_dir() else None
     return path.resolve().name if path.is_dir() else str(path), found, weights
