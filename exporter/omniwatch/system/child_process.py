@@ -34,9 +34,9 @@ class ChildProcess:
                 self.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
             )
 
-    def await_ready(self, path: str) -> None:
+    def await_ready(self, path: str, within_s: float = START_S) -> None:
         """Wait until GET `path` answers 200. Raises ChildError with what the service last said."""
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + within_s
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
                 get(self.url + path)

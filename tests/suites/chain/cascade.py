@@ -18,8 +18,10 @@ SAID = {
     "sky": "Why is the sky blue?",
 }
 """What tiny.en understands in espeak's voice."""
-SHORT = '{"max_tokens": 40}'
+SHORT = '{"max_tokens": 32}'
 """Bounds an answer of the LLM: two sentences or so."""
+START_S = 120.0
+"""Seconds that models may take to load, on a busy machine too."""
 
 
 def speak_questions(folder: Path) -> Path:
@@ -44,7 +46,7 @@ def cascade(logs: Path) -> Iterator[dict[str, ChildProcess]]:
             argv = [str(python), str(SERVERS), part, str(port)]
             started[part] = ChildProcess(part, argv, logs, f"http://127.0.0.1:{port}")
         for server in started.values():
-            server.await_ready("/v1/models")
+            server.await_ready("/v1/models", START_S)
         yield started
     finally:
         for server in started.values():

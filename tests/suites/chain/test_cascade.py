@@ -18,6 +18,8 @@ from suites.chain.observer import Observer
 
 TURNS, WARMUP = 100, 2
 AGREES_S = 0.020
+PATIENCE_S = 120
+"""A part that a busy machine holds up for 30 s, the default, has not failed."""
 
 
 def omniwatch(*words: str) -> subprocess.CompletedProcess[str]:
@@ -38,7 +40,7 @@ def benchmark(
         urls = [f"--{part}={observer.url}" for part, observer in observers.items()]
         done = omniwatch(
             "bench", "chain", str(questions), *urls, *watches, f"--turns={TURNS}", f"--warmup={WARMUP}",
-            f"--body=llm={SHORT}", f"--json={folder / 'cascade.json'}", f"--plot={folder / 'cascade.svg'}",
+            f"--timeout={PATIENCE_S}", f"--body=llm={SHORT}", f"--json={folder / 'cascade.json'}", f"--plot={folder / 'cascade.svg'}",
         )  # fmt: skip
         for observer in observers.values():
             observer.close()
