@@ -197,3 +197,14 @@ def test_an_expression_that_is_none_names_file_and_rule():
     broken = Rule("A", "a > (1", 5, "x.yaml")
     with pytest.raises(BacktestError, match=r"^x\.yaml: A: unclosed left parenthesis$"):
         rules.asked(broken)
+
+
+def test_of_conditions_joined_by_or_those_that_are_held_are_told():
+    rule = Rule("A", 'label_replace(omni_streams > 9, "cause", "many", "", "") or (gone > 1 or up == 0)', 5)
+    book = RuleSet([rule], {"omni_streams"}, [{"job": "omniwatch"}])
+    assert book.standing(rule) == (Standing.TOLD, ["gone"])
+    told = 'label_replace(omni_streams{} > 9, "cause", "many", "", "") or up{} == 0'
+    assert book.told_part(rule).expression == told
+    other = Rule("B", "gone > 1 or up == 0", 5)
+    assert book.standing(other) == (Standing.MISSING, ["gone"])
+    assert book.standing(Rule("C", "up == 0 or up == 1", 5)) == (Standing.ASSUMED, ["up"])

@@ -134,11 +134,13 @@ def _rest(verdicts: Sequence[Verdict]) -> Iterator[str]:
     silent = [one for one in verdicts if one.standing is Standing.TOLD and not one.alerts and not one.error]
     if silent:
         yield from _listed("silent", (one.rule.name for one in silent))
-    missing = [one for one in verdicts if one.standing is Standing.MISSING]
-    if missing:
-        yield from _listed(
-            "not in the recording", (f"{one.rule.name} ({', '.join(one.names)})" for one in missing)
-        )
+    for standing, heading in (
+        (Standing.MISSING, "not in the recording"),
+        (Standing.TOLD, "in part not in the recording"),
+    ):
+        lacking = [one for one in verdicts if one.standing is standing and one.names]
+        if lacking:
+            yield from _listed(heading, (f"{one.rule.name} ({', '.join(one.names)})" for one in lacking))
     assumed = [one for one in verdicts if one.standing is Standing.ASSUMED]
     if assumed:
         yield from _listed(

@@ -170,7 +170,10 @@ class RuleSet:
     """A rule set and what the recording holds: `held` are names of series, `targets` the labels of each scrape."""
 
     def __init__(
-        self, rules: Sequence[Rule], held: Collection[str], targets: Sequence[Mapping[str, str]]
+        self,
+        rules: Sequence[Rule],
+        held: Collection[str],
+        targets: Sequence[Mapping[str, str]],
     ) -> None:
         self.alerts = [rule for rule in rules if rule.is_alert]
         self._recorded: dict[str, list[Rule]] = {}
@@ -181,7 +184,27 @@ class RuleSet:
         self._targets = targets
 
     def standing(self, rule: Rule) -> tuple[Standing, list[str]]:
-        """Return what the recording can say of a rule, and the names that it lacks or takes for granted."""
+        """Return what the recording can say of a rule, and the names that it lacks or takes for granted.
+
+        Of conditions joined by `or`, one that the recording can tell is enough.
+        """
+        found = [self._standing(part) for part in _parts(rule)]
+        missing = sorted({name for one, names in found if one is Standing.MISSING for name in names})
+        if any(one is Standing.TOLD for one, _ in found):
+            return Standing.TOLD, missing
+        if missing:
+            return Standing.MISSING, missing
+        return Standing.ASSUMED, sorted({name for _, names in found for name in names})
+
+    def told_part(self, rule: Rule) -> Rule:
+        """Return a rule without those of its conditions, joined by `or`, that ask for what the recording lacks."""
+        parts = _parts(rule)
+        kept = [part for part in parts if self._standing(part)[0] is not Standing.MISSING]
+        if len(kept) == len(parts):
+            return rule
+        return msgspec.structs.replace(rule, expression=" or ".join(part.expression for part in kept))
+
+    def _standing(self, rule: Rule) -> tuple[Standing, list[str]]:
         leaves = list(self._leaves(rule, ()))
         missing = [name for name, held in leaves if not held]
         if missing:
@@ -217,9 +240,17 @@ class RuleSet:
         """Whether the `up` of anything scraped is among what a selector asks for."""
         wanted = [(label, matcher) for label, matcher in selector.matchers.items() if label != "__name__"]
         return any(
-            all(_matches(matcher, target.get(label, "")) for label, matcher in wanted)
+            all(matches(matcher, target.get(label, "")) for label, matcher in wanted)
             for target in self._targets
         )
+
+
+def _parts(rule: Rule) -> list[Rule]:
+    try:
+        found = promql.alternatives(rule.expression)
+    except promql.PromqlError as error:
+        raise BacktestError(f"{rule.file}: {rule.name}: {error}") from error
+    return [msgspec.structs.replace(rule, expression=part) for part in found]
 
 
 def _shown(name: str, selector: promql.Selector) -> str:
@@ -227,7 +258,7 @@ def _shown(name: str, selector: promql.Selector) -> str:
     return f"up{{job{matcher}}}" if matcher else name
 
 
-def _matches(matcher: str, text: str) -> bool:
+def matches(matcher: str, text: str) -> bool:
     """Whether a label's value is what a matcher, such as =~"a|b", asks for."""
     sign, _, pattern = matcher.partition('"')
     pattern = pattern.removesuffix('"')

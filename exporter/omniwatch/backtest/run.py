@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,15 +101,13 @@ def backtest(file: str, side: Side, directory: Path, progress: Progress, *, curv
     if not events:
         bad = sum(refused.values())
         raise BacktestError(f"{file}: no event in it" + (f", {plural(bad, 'line')} refused" if bad else ""))
-    book = RuleSet(side.rules, scrapes.names | speech_names(), side.targets)
-    _record(book, tsdb, scrapes, side)
-    with tsdb:
-        verdicts = []
-        for number, rule in enumerate(book.alerts):
-            progress("asking", number / len(book.alerts))
-            verdicts.append(_verdict(rule, book, tsdb, scrapes))
-        times = evaluations(scrapes.start_t, scrapes.end_t, side.settings.alerts.scrape_interval_s)
-        drawn = {name: tsdb.answers(name, times) for name in (CURVES if curves else ())}
+    held = scrapes.names | speech_names()
+    verdicts = judge(side, held, tsdb, (scrapes.start_t, scrapes.end_t), every.scrape_interval_s, progress)
+    drawn: dict[str, list[Answer]] = {}
+    if curves:
+        times = evaluations(scrapes.start_t, scrapes.end_t, every.scrape_interval_s)
+        with tsdb:
+            drawn = {name: tsdb.answers(name, times) for name in CURVES}
     progress("asking", 1.0)
     first_t = moments.first_t or 0.0
     sent = told(side.routing, verdicts, scrapes.end_t)
@@ -131,22 +129,44 @@ def told(routing: Routing, verdicts: Iterable[Verdict], end_t: float) -> list[No
     return notifications(routing, arriving, end_t)
 
 
-def _verdict(rule: Rule, book: RuleSet, tsdb: Tsdb, scrapes: Scrapes) -> Verdict:
+def judge(
+    side: Side,
+    held: Collection[str],
+    tsdb: Tsdb,
+    span: tuple[float, float],
+    scrape_s: float,
+    progress: Progress = lambda what, share: None,
+) -> list[Verdict]:
+    """Return what each alert rule of a side would have done from the first to the last scrape of a filled Prometheus.
+
+    `held` are the names of series that it holds, `scrape_s` is how far apart the scrapes are.
+    """
+    book = RuleSet(side.rules, held, side.targets)
+    _record(book, tsdb, span, scrape_s)
+    verdicts = []
+    with tsdb:
+        for number, rule in enumerate(book.alerts):
+            progress("asking", number / len(book.alerts))
+            verdicts.append(_verdict(rule, book, tsdb, span))
+    return verdicts
+
+
+def _verdict(rule: Rule, book: RuleSet, tsdb: Tsdb, span: tuple[float, float]) -> Verdict:
     standing, names = book.standing(rule)
     if standing is not Standing.TOLD:
         return Verdict(rule, standing, names, [])
-    times = evaluations(scrapes.start_t, scrapes.end_t, rule.interval_s)
+    times = evaluations(*span, rule.interval_s)
     if not times:
         return Verdict(rule, standing, names, [])
     try:
-        found = templates.alerts(rule.labels, tsdb.answers(rule.expression, times))
+        found = templates.alerts(rule.labels, tsdb.answers(book.told_part(rule).expression, times))
     except BacktestError as error:
         return Verdict(rule, standing, names, [], str(error))
     alerts = [Alert(labels, episodes(values, times, rule.hold)) for labels, values in found]
     return Verdict(rule, standing, names, alerts)
 
 
-def _record(book: RuleSet, tsdb: Tsdb, scrapes: Scrapes, side: Side) -> None:
+def _record(book: RuleSet, tsdb: Tsdb, span: tuple[float, float], scrape_s: float) -> None:
     """Put in what recording rules would have recorded, those first that others rest on."""
     told = [rule for rule in book.alerts if book.standing(rule)[0] is Standing.TOLD]
     waiting = [one for rule in told for one in book.needed(rule)]
@@ -160,10 +180,8 @@ def _record(book: RuleSet, tsdb: Tsdb, scrapes: Scrapes, side: Side) -> None:
                 for rule in ready
                 for line in recorded(
                     rule,
-                    tsdb.answers(
-                        rule.expression, evaluations(scrapes.start_t, scrapes.end_t, rule.interval_s)
-                    ),
-                    side.settings.alerts.scrape_interval_s,
+                    tsdb.answers(rule.expression, evaluations(*span, rule.interval_s)),
+                    scrape_s,
                 )
             ]
         tsdb.fill(sorted(lines, key=lambda line: line[0]))

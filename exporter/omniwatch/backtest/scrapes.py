@@ -95,14 +95,18 @@ class Page:
         return self.line("up", {}, 1.0, t)
 
     def line(self, name: str, labels: Mapping[str, str], value: float, t: float) -> str:
-        """Return one sample; the target's labels win, as without honor_labels."""
+        """Return one sample."""
+        return f"{self.head(name, labels)} {_number(value)} {t}\n"
+
+    def head(self, name: str, labels: Mapping[str, str]) -> str:
+        """Return a series as it is written; the target's labels win, as without honor_labels."""
         key = (name, *labels.items())
         head = self._heads.get(key)
         if head is None:
             all_labels = {**labels, **self._target}
             pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in all_labels.items())
             head = self._heads[key] = f"{name}{{{pairs}}}"
-        return f"{head} {_number(value)} {t}\n"
+        return head
 
 
 def _escaped(text: str) -> str:

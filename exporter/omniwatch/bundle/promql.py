@@ -53,6 +53,24 @@ def selectors(query: str) -> list[Selector]:
     return list(_selectors(expression, "", windows))
 
 
+def alternatives(query: str) -> list[str]:
+    """Return the parts of a query that `or` joins at its top, each a query. Raises PromqlError."""
+    try:
+        return [str(part) for part in _alternatives(promql_parser.parse(query))]
+    except ValueError as error:
+        raise PromqlError(" ".join(str(error).split())) from error
+
+
+def _alternatives(expression: Any) -> Iterator[Any]:
+    if isinstance(expression, promql_parser.ParenExpr):
+        yield from _alternatives(expression.expr)
+    elif isinstance(expression, promql_parser.BinaryExpr) and str(expression.op) == "or":
+        yield from _alternatives(expression.lhs)
+        yield from _alternatives(expression.rhs)
+    else:
+        yield expression
+
+
 def _selectors(expression: Any, function: str, windows: dict[timedelta, str]) -> Iterator[Selector]:
     if isinstance(expression, promql_parser.VectorSelector):
         yield _selector(expression, "", function)

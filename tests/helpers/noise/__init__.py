@@ -1,0 +1,1 @@
+"""How often the rules call somebody: days of turns through the sidecar's own code, and every rule of the bundle asked of them."""
