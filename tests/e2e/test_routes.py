@@ -188,7 +188,7 @@ def test_a_test_alert_says_who_took_it_and_status_says_what_fires(tmp_path):
         settings = parse(config.read_text())
         (server,) = of(settings)
         found = wait_until(lambda: [one for one in firing(server, "orin") if "CodecDrift" in one.says])
-        assert re.fullmatch(r"CodecDrift \(page\) since [\d :-]+, notified: page", found[0].says)
+        assert re.fullmatch(r"CodecDrift \(page\) since [\d :-]+, goes to page", found[0].says)
         assert found[0].ok is False
     finally:
         alertmanager.stop()

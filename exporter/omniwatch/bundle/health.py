@@ -72,7 +72,7 @@ def told(settings: Settings) -> Iterator[Finding]:
 
 
 def firing(server: alertmanager.Alertmanager, device: str) -> Iterator[Finding]:
-    """Ask an Alertmanager what fires on a device, since when, and who was notified."""
+    """Ask an Alertmanager what fires on a device, since when, and to which receivers it goes."""
     try:
         found = [alert for alert in server.alerts(device) if alert.labels.get("severity") != "none"]
     except (alertmanager.AlertmanagerError, OSError) as error:
@@ -91,7 +91,7 @@ def firing(server: alertmanager.Alertmanager, device: str) -> Iterator[Finding]:
         yield Finding(
             "firing",
             False if severity == "page" else None,
-            f"{name} ({severity}) since {since}, notified: {who}",
+            f"{name} ({severity}) since {since}, goes to {who}",
         )
 
 

@@ -20,7 +20,7 @@ import click
 @click.pass_context
 def command(ctx: click.Context, root: Path, as_json: bool) -> None:
     """Look at the installed files, the configuration, the units, the sidecar's readiness, the server's CPU quota, who is
-    told of a page, and what fires now: since when, and who was notified.
+    told of a page, and what fires now: since when, and where that goes.
 
     The exit code is 0 when all is well and 1 when something is not.
 

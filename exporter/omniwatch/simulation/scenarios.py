@@ -152,8 +152,8 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         Scenario(
             name="stall",
-            summary="Speech stops in the middle of a turn, the picture goes on. Drift and round trip keep their "
-            "last values while the stream is silent for 25 s; then the server gives the turn up.",
+            summary="Speech stops in the middle of a turn, the picture goes on. The stream is silent for "
+            "25 s: drift ends after 9 s, the round trip keeps its last value. Then the server gives the turn up.",
             duration_s=70.0,
             fault_at_s=15.0,
             mended_at_s=40.0,
