@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import difflib
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from omniwatch import settings
-from omniwatch.bundle import bridging, interpreter, joining, profiles, program_files, render
+from omniwatch.bundle import bridging, check, interpreter, joining, profiles, program_files, render, wiring
 from omniwatch.bundle.installed_files import Manifest, at, is_packaged, state_of, wanted_state
 from omniwatch.bundle.program_files import HOME, InstallError, Item, PayloadError
 from omniwatch.host.memory import total_bytes
@@ -77,18 +78,25 @@ def _plain(value: str | float) -> str:
 
 
 def items(
-    root: Path, config: Settings, with_server: bool, with_fleet: bool = False, *, with_tap: bool = False
+    root: Path,
+    config: Settings,
+    with_server: bool,
+    with_fleet: bool = False,
+    *,
+    with_tap: bool = False,
+    with_prometheus: bool = False,
 ) -> list[Item]:
     """Everything that belongs on the device. Raises InstallError."""
     packaged = is_packaged(root)
-    if packaged and not (with_server or with_fleet or config.notify.robots):
+    if packaged and not (with_server or with_fleet or with_prometheus or config.notify.robots):
         raise InstallError(
             "the package omniwatch has installed the sidecar; with --profile, the model server's unit is added to it, "
-            "with --fleet the uplink"
+            "with --fleet the uplink, with --with-prometheus what Debian's Prometheus and Alertmanager read"
         )
     try:
         profiles.fitting(config.server.profile, config.server.device_memory_gb) if with_server else None
-        files = {path.name: text for path, text in render.render(_renderable(config, with_server)).items()}
+        rendered = render.render(_renderable(config, with_server))
+        files = {path.name: text for path, text in rendered.items()}
         found = [] if packaged else [*_sidecar(files), *program_files.program(interpreter.find(root))]
     except (render.RenderError, profiles.ProfileError, PayloadError) as error:
         raise InstallError(str(error)) from error
@@ -97,7 +105,26 @@ def items(
         found += _server(config, files, with_tap)
     if with_fleet:
         found += joining.items(root, config, files)
+    if with_prometheus:
+        found += wiring.items(root, config, rendered)
     return found
+
+
+def bundle(root: Path, config: Settings, with_server: bool) -> render.Files:
+    """Return what Debian's Prometheus and Alertmanager are to read, once it holds, and they are new enough to. Raises
+    InstallError.
+    """
+    try:
+        files = render.render(_renderable(config, with_server))
+    except render.RenderError as error:
+        raise InstallError(str(error)) from error
+    # What is installed here says nothing of another file tree.
+    find = shutil.which if root == Path("/") else lambda name: None
+    results = check.check_files(files, find, unit_tests=False)
+    failed = [str(result) for result in results if result.status is check.Status.FAILED]
+    if failed:
+        raise InstallError("\n".join(failed))
+    return files
 
 
 def _renderable(config: Settings, with_server: bool) -> Settings:
@@ -163,21 +190,27 @@ def pending(root: Path, known: Manifest | None, wanted: Iterable[Item], *, force
 
 
 def leftovers(
-    known: Manifest | None, wanted: Iterable[Item], *, with_server: bool, with_fleet: bool = False
+    known: Manifest | None,
+    wanted: Iterable[Item],
+    *,
+    with_server: bool,
+    with_fleet: bool = False,
+    with_prometheus: bool = False,
 ) -> list[PurePosixPath]:
-    """Files of an earlier installation that this one no longer has; the model server's and the uplink's stay unless they
-    are installed anew.
+    """Files of an earlier installation that this one no longer has; the model server's, the uplink's and the drop-ins of
+    Debian's servers stay unless they are installed anew.
     """
     if known is None:
         return []
     kept = {str(item.path) for item in wanted}
     own = (str(HOME), "/usr/local", str(UNITS / SIDECAR_UNIT), *bridging.FILES) if not with_server else ("/",)
+    asked = dict.fromkeys(joining.FILES, with_fleet) | dict.fromkeys(
+        map(str, wiring.DROPINS), with_prometheus
+    )
     gone = [
         path
         for path in known.files
-        if path not in kept
-        and path not in known.configs
-        and (with_fleet if path in joining.FILES else path.startswith(own))
+        if path not in kept and path not in known.configs and asked.get(path, path.startswith(own))
     ]
     return [PurePosixPath(path) for path in gone]
 

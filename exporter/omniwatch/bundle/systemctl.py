@@ -48,7 +48,9 @@ def verify(units: Mapping[str, str], root: Path) -> None:
         raise InstallError("\n".join(faults))
 
 
-def arrive(root: Path, *, enabled: Iterable[str], restarted: Iterable[str]) -> list[str]:
+def arrive(
+    root: Path, *, enabled: Iterable[str], restarted: Iterable[str], reloaded: Iterable[str] = ()
+) -> list[str]:
     """Make the account and the spool's directory, have systemd read its units, start what is to run.
 
     Returns what went wrong, a line each: the files are in place all the same.
@@ -63,6 +65,7 @@ def arrive(root: Path, *, enabled: Iterable[str], restarted: Iterable[str]) -> l
             ["systemd-tmpfiles", "--create", "omniwatch.conf"],
             ["systemctl", "daemon-reload"],
             *(["systemctl", "restart", unit] for unit in restarted),
+            *(["systemctl", "try-reload-or-restart", unit] for unit in reloaded),
             *(["systemctl", "start", unit] for unit in enabled),
         ]
     return _all(command for command in commands if shutil.which(command[0]))
@@ -72,6 +75,12 @@ def leave(root: Path, units: Iterable[str]) -> list[str]:
     """Stop the units before their files go; returns what went wrong. One that systemd does not know is no fault."""
     commands = [["systemctl", "stop", unit] for unit in units] if running(root) else []
     return _all(commands, fine=(0, NOT_LOADED))
+
+
+def restart(root: Path, units: Iterable[str]) -> list[str]:
+    """Have systemd read its units again and start these anew where they run; returns what went wrong."""
+    commands = [["systemctl", "daemon-reload"], *(["systemctl", "try-restart", unit] for unit in units)]
+    return _all(commands if running(root) else [])
 
 
 def forget(root: Path, units: Iterable[str], *, account: bool) -> list[str]:

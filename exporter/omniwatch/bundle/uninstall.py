@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from omniwatch import __version__
 from omniwatch.bundle.installed_files import MANIFEST, Manifest, at, is_packaged, manifest, state_of
 from omniwatch.bundle.program_files import HOME, InstallError
+from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.tune import dropin
 
 STATE = (
@@ -84,6 +86,20 @@ def removal(root: Path, *, purge: bool) -> Removal:
     there = [path for path in paths if os.path.lexists(at(root, path))]
     account = not packaged and (purge or not kept)
     return Removal(units, tuned, there, directories, kept, changed, account, left)
+
+
+def still_read(plan: Removal, readers: Sequence[str]) -> tuple[Removal, list[str]]:
+    """Return the removal without the configuration's folder where Prometheus or Alertmanager reads the bundle in it, and what to say
+    of that, a line each.
+    """
+    if not readers or CONFIG_DIRECTORY not in plan.paths:
+        return plan, []
+    kept = plan._replace(
+        paths=[path for path in plan.paths if path != CONFIG_DIRECTORY],
+        kept=[*plan.kept, CONFIG_DIRECTORY],
+        left=Manifest(__version__, {}),
+    )
+    return kept, [f"{one} reads {BUNDLE}: point it elsewhere, then purge again" for one in readers]
 
 
 def _is_changed(path: Path, written: str) -> bool:

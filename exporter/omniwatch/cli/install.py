@@ -31,6 +31,11 @@ from omniwatch.cli import Number, UserError, os_error
     help="Also install the uplink to the centre of a fleet (fleet.remote_write_url of the device's omniwatch.yaml).",
 )
 @click.option(
+    "--with-prometheus",
+    is_flag=True,
+    help="Also render the bundle and have Debian's own Prometheus and Alertmanager read it.",
+)
+@click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("/"),
@@ -57,6 +62,7 @@ def command(
     with_tap: bool,
     device_memory_gb: float | None,
     fleet: bool,
+    with_prometheus: bool,
     root: Path,
     as_diff: bool,
     dry_run: bool,
@@ -69,14 +75,18 @@ def command(
     run changes nothing. A configuration that is there is kept, also by an upgrade, which is this command of a newer
     version. A running model server is never restarted.
 
+    --with-prometheus renders into /etc/omniwatch/bundle and writes a drop-in for each of Debian's units. Where their
+    configuration is not as Debian ships it, nothing is written, and the lines to add are printed.
+
     \b
     Example:
       sudo omniwatch install
       sudo omniwatch install --profile orin
       sudo omniwatch install --fleet
+      sudo omniwatch install --with-prometheus
       omniwatch install --root /mnt/image --diff
     """
-    from omniwatch.bundle import bridging, install, installed_files, joining, systemctl
+    from omniwatch.bundle import bridging, install, installed_files, joining, render, systemctl, wiring
     from omniwatch.bundle.program_files import InstallError
 
     if not root.is_dir():
@@ -86,24 +96,31 @@ def command(
     root = root.resolve()
     try:
         config = install.site(root, profile, device_memory_gb)
-        wanted = install.items(root, config, profile is not None, fleet, with_tap=with_tap)
+        wanted = install.items(
+            root, config, profile is not None, fleet, with_tap=with_tap, with_prometheus=with_prometheus
+        )
+        bundle = install.bundle(root, config, profile is not None) if with_prometheus else {}
+        where = installed_files.at(root, wiring.BUNDLE)
         units = {
             item.path.name: item.content.decode() for item in wanted if item.kind == "unit" and not item.link
         }
         systemctl.verify({name: text for name, text in units.items() if name.endswith(".service")}, root)
         before = installed_files.manifest(root, force=force)
         changes = install.pending(root, before, wanted, force=force or as_diff)
-        gone = install.leftovers(before, wanted, with_server=profile is not None, with_fleet=fleet)
+        gone = install.leftovers(
+            before, wanted, with_server=profile is not None, with_fleet=fleet, with_prometheus=with_prometheus
+        )
         for note in install.disagreements(root, profile, device_memory_gb):
             click.echo(note, err=True)
         for note in install.remarks(config, with_tap) if profile is not None else ():
             click.echo(note, err=True)
         if as_diff:
-            text = install.diff(root, changes)
+            text = install.diff(root, changes) + render.diff(bundle, where)
             click.echo(text, nl=False)
             ctx.exit(1 if text or gone else 0)
         if not dry_run and bridging.FILES[0] in map(str, gone):
             systemctl.leave(root, [bridging.UNIT])
+        rendered = render.changed(bundle, where) if dry_run else render.write(bundle, where)
         if not dry_run and (changes or gone or before is None):
             installed_files.write(root, before, wanted, changes, gone)
             if root == Path("/"):
@@ -113,7 +130,7 @@ def command(
     except OSError as error:
         hint = "; installing needs root" if isinstance(error, PermissionError) else ""
         raise os_error(error, hint) from error
-    _say(root, [item.path for item in changes], gone, dry_run)
+    _say(root, [item.path for item in changes], gone, dry_run, len(rendered))
     if dry_run:
         return
     enabled = [install.SIDECAR_UNIT, *([config.server.unit] if profile is not None else [])]
@@ -122,16 +139,27 @@ def command(
     restarted = [install.SIDECAR_UNIT] if changes else []
     restarted += [joining.UNIT] if any(str(item.path) in joining.FILES for item in changes) else []
     restarted += [bridging.UNIT] if changes and config.notify.robots else []
+    moved = [
+        wiring.DROPINS[path] for path in (*(item.path for item in changes), *gone) if path in wiring.DROPINS
+    ]
+    restarted += moved
+    reloaded = [server.unit for server in wiring.servers(config) if rendered and server.unit not in moved]
     faults = systemctl.arrive(
-        root, enabled=[] if no_start else enabled, restarted=[] if no_start else restarted
+        root,
+        enabled=[] if no_start else enabled,
+        restarted=[] if no_start else restarted,
+        reloaded=[] if no_start else reloaded,
     )
     for fault in faults:
         click.echo(fault, err=True)
     ctx.exit(1 if faults else 0)
 
 
-def _say(root: Path, changed: list[PurePosixPath], gone: list[PurePosixPath], dry_run: bool) -> None:
+def _say(
+    root: Path, changed: list[PurePosixPath], gone: list[PurePosixPath], dry_run: bool, rendered: int
+) -> None:
     from omniwatch.bundle.program_files import HOME
+    from omniwatch.bundle.wiring import BUNDLE
 
     program = [path for path in changed if path.is_relative_to(HOME)]
     for path in changed:
@@ -141,7 +169,11 @@ def _say(root: Path, changed: list[PurePosixPath], gone: list[PurePosixPath], dr
         click.echo(
             f"{'would write' if dry_run else 'wrote'} {len(program)} files below {root / str(HOME).lstrip('/')}"
         )
+    if rendered:
+        click.echo(
+            f"{'would write' if dry_run else 'wrote'} {rendered} files below {root / str(BUNDLE).lstrip('/')}"
+        )
     for path in gone:
         click.echo(f"{'would remove' if dry_run else 'removed'} {root / str(path).lstrip('/')}")
-    if not changed and not gone:
+    if not changed and not gone and not rendered:
         click.echo("nothing to change")

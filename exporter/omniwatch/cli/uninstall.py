@@ -29,31 +29,42 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
     What stays without --purge is /etc/omniwatch, what the units keep in /var/lib (what the bridge has not delivered, what
     waits for the centre) and the account that owns it: installing again goes on where it stopped. A unit that somebody has
     changed since it was installed stays, too; installing again replaces that one only with --force. --purge also takes what
-    an earlier removal left.
+    an earlier removal left. Debian's Prometheus and Alertmanager go back to their own configuration; where one of them reads
+    /etc/omniwatch/bundle all the same, --purge keeps /etc/omniwatch and says what to change.
 
     \b
     Example:
       sudo omniwatch uninstall
       sudo omniwatch uninstall --purge --dry-run
     """
-    from omniwatch.bundle import installed_files, systemctl
+    from omniwatch.bundle import installed_files, systemctl, wiring
     from omniwatch.bundle.program_files import InstallError
-    from omniwatch.bundle.uninstall import LEFT, removal
+    from omniwatch.bundle.uninstall import LEFT, removal, still_read
     from omniwatch.settings import Server
     from omniwatch.tune import change, dropin
 
     root = root.resolve()
     try:
         plan = removal(root, purge=purge)
+        wired = [path for path in plan.paths if path in wiring.DROPINS]
         if dry_run:
+            plan, readers = still_read(plan, wiring.readers(root, wired))
             for target in plan.tuned:
                 click.echo(f"would {'restore' if dropin.has_before(target) else 'remove'} {target}")
             for path in plan.paths:
                 click.echo(f"would remove {_told(root, path, plan.changed)}")
             for path in plan.kept:
                 click.echo(f"would keep {_told(root, path, plan.changed)}")
+            for line in readers:
+                click.echo(line, err=True)
             return
         faults = systemctl.leave(root, plan.units)
+        if wired:
+            # Debian's servers go back to their own configuration first: what they read is not deleted under them.
+            installed_files.remove(root, wired, ())
+            faults += systemctl.restart(root, [wiring.DROPINS[path] for path in wired])
+        plan, readers = still_read(plan, wiring.readers(root))
+        faults += readers
         for target in plan.tuned:
             # The reload comes once, when all is gone.
             change.revert(Server(unit=dropin.unit_of(target), container_id_file=""), root, lambda: None)

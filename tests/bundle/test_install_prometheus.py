@@ -1,0 +1,201 @@
+"""`omniwatch install --with-prometheus`: Debian's own units read the bundle, or the lines to add are printed; and the way back."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from helpers.bundles import promtool
+from helpers.installation import CONFIG, install, packaged, snapshot, uninstall
+from helpers.trees import grow
+from omniwatch.bundle import render, systemctl, wiring
+from omniwatch.settings import Settings
+
+BUNDLE = "etc/omniwatch/bundle"
+PROMETHEUS = "etc/systemd/system/prometheus.service.d/omniwatch.conf"
+ALERTMANAGER = "etc/systemd/system/prometheus-alertmanager.service.d/omniwatch.conf"
+FLEET = "fleet: {alertmanager_urls: ['https://centre.example'], remote_write_url: 'https://centre.example/w'}"
+
+
+@pytest.fixture
+def root(root: Path) -> Path:
+    """A device with Debian's Prometheus and Alertmanager, as dpkg leaves them."""
+    status = ""
+    for server in wiring.SERVERS:
+        unit = f"[Service]\\nExecStart=/usr/bin/{server.package} $ARGS"
+        grow(root, f"usr/lib/systemd/system/{server.unit}: {unit}")
+        grow(root, f'{str(server.config)[1:]}: # Debian\'s own\n{str(server.defaults)[1:]}: ARGS=""')
+        sums = "".join(
+            f" {path} {hashlib.md5((root / str(path)[1:]).read_bytes(), usedforsecurity=False).hexdigest()}\n"
+            for path in (server.config, server.defaults)
+        )
+        status += (
+            f"Package: {server.package}\nStatus: install ok installed\nConffiles:\n{sums}Description: x\n\n"
+        )
+    (root / "var/lib/dpkg").mkdir(parents=True)
+    (root / "var/lib/dpkg/status").write_text(f"Package: other\nStatus: install ok installed\n\n{status}")
+    return root
+
+
+@pytest.fixture
+def told(root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What systemctl is asked, a line each, and whether the bundle is there then: one that only remembers stands for it, as if
+    this tree's systemd ran.
+    """
+    directory = tmp_path_factory.mktemp("bin")
+    said = directory / "said"
+    there = f"[ -d {root / BUNDLE} ] && there=' with the bundle'"
+    grow(directory, f'systemctl: #!/bin/sh\\n{there}\\necho "$*$there" >> {said}')
+    (directory / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory))
+    monkeypatch.setattr(systemctl, "running", lambda root: True)
+    return said
+
+
+def test_both_read_the_bundle_and_uninstall_takes_it_back(root):
+    before = snapshot(root)
+    done = install(root, "--with-prometheus")
+    assert done.exit_code == 0, done.output
+    dropin = (root / PROMETHEUS).read_text().splitlines()
+    config = "/etc/omniwatch/bundle/deploy/prometheus/prometheus.yml"
+    assert dropin[1:] == [
+        "[Service]",
+        "ExecStart=",
+        f"ExecStart=/usr/bin/prometheus --config.file={config} $ARGS",
+    ]
+    assert "--cluster.listen-address= $ARGS" in (root / ALERTMANAGER).read_text()
+    assert (root / config[1:]).is_file()
+    checked = promtool("check", "config", root / config[1:], cwd=root)
+    assert checked.returncode == 0, checked.stderr
+    assert install(root, "--with-prometheus").output == "nothing to change\n"
+    assert install(root).output == "nothing to change\n", "they stay without the option"
+    assert uninstall(root, "--purge").exit_code == 0
+    assert snapshot(root) == before
+
+
+def test_what_would_be_written_is_said_and_nothing_is(root):
+    before = snapshot(root)
+    lines = install(root, "--with-prometheus", "--dry-run").output
+    assert f"would write {root / PROMETHEUS}\n" in lines
+    assert f"files below {root / BUNDLE}\n" in lines
+    difference = install(root, "--with-prometheus", "--diff")
+    assert difference.exit_code == 1
+    assert f"+++ {root / BUNDLE}/deploy/prometheus/prometheus.yml\n" in difference.output
+    assert snapshot(root) == before
+
+
+def test_a_change_of_the_settings_is_rendered_and_reloaded(root, told):
+    assert install(root, "--with-prometheus").exit_code == 0
+    units = ["prometheus.service", "prometheus-alertmanager.service"]
+    assert {f"restart {unit} with the bundle" for unit in units} <= set(told.read_text().splitlines())
+    told.unlink()
+    (root / CONFIG).write_text("alerts: {drift_page_ms: 70}")
+    done = install(root, "--with-prometheus")
+    assert f"files below {root / BUNDLE}" in done.output
+    assert [line for line in told.read_text().splitlines() if "prometheus" in line] == [
+        f"try-reload-or-restart {unit} with the bundle" for unit in units
+    ]
+    assert "> 70" in (root / BUNDLE / "alerts/streaming.rules.yaml").read_text()
+
+
+def test_debians_servers_are_back_on_their_own_configuration_before_the_bundle_goes(root, told):
+    assert install(root, "--with-prometheus").exit_code == 0
+    told.unlink()
+    assert uninstall(root, "--purge").exit_code == 0
+    lines = told.read_text().splitlines()
+    assert "try-restart prometheus.service with the bundle" in lines
+    assert (
+        "daemon-reload with the bundle"
+        in lines[: lines.index("try-restart prometheus.service with the bundle")]
+    )
+    assert not (root / "etc/omniwatch").exists()
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        ("etc/prometheus/prometheus.yml: global: {}", "prometheus.yml: not as Debian ships it"),
+        ('etc/default/prometheus: ARGS="--web.listen-address=:9999"', "default/prometheus: not as Debian"),
+        ("etc/systemd/system/prometheus.service: [Service]", "stands in for the unit that Debian ships"),
+        (
+            "etc/systemd/system/prometheus.service.d/own.conf: [Service]\\nExecStart=",
+            "starts the server in a way of its own",
+        ),
+        ("usr/lib/systemd/system/prometheus.service: [Service]", "not the unit that Debian ships"),
+        ("etc/prometheus/alertmanager.yml: route: {}", "alertmanager.yml: not as Debian ships it"),
+    ],
+)
+def test_what_somebody_has_changed_is_left_alone(root, tree, said):
+    grow(root, tree)
+    before = snapshot(root)
+    done = install(root, "--with-prometheus")
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert 'ARGS="--config.file=/etc/omniwatch/bundle/deploy/' in done.stderr
+    assert snapshot(root) == before
+
+
+def test_the_lines_to_add_hold(root):
+    grow(root, "etc/prometheus/prometheus.yml: global: {}")
+    said = install(root, "--with-prometheus").stderr
+    added = said.split("add to its configuration\n")[1]
+    assert yaml.safe_load(added)["alerting"]["alert_relabel_configs"], "the fault that pages are grouped by"
+    render.write(render.render(Settings()), root / BUNDLE)
+    config = root / "prometheus.yml"
+    config.write_text(added.replace("/etc/omniwatch", str(root / "etc/omniwatch")))
+    checked = promtool("check", "config", config, cwd=root)
+    assert checked.returncode == 0, checked.stderr
+    assert "8 rule files found" in checked.stdout
+
+
+def test_a_server_that_is_not_installed_is_named(root):
+    (root / "var/lib/dpkg/status").write_text("")
+    done = install(root, "--with-prometheus")
+    assert done.exit_code == 2
+    assert "apt-get install --no-install-recommends prometheus-alertmanager brings it" in done.stderr
+
+
+def test_in_a_fleet_the_devices_alertmanager_is_left_to_debian(root):
+    assert install(root, "--with-prometheus").exit_code == 0
+    (root / CONFIG).write_text(FLEET)
+    done = install(root, "--with-prometheus")
+    assert done.exit_code == 0, done.output
+    assert f"removed {root / ALERTMANAGER}" in done.output
+    assert (root / PROMETHEUS).exists()
+
+
+def test_a_packages_sidecar_is_left_alone(root):
+    packaged(root)
+    assert install(root, "--with-prometheus").exit_code == 0
+    assert (root / PROMETHEUS).exists()
+    assert not (root / "etc/systemd/system/omniwatch.service").exists()
+    assert uninstall(root).exit_code == 0
+    assert not (root / PROMETHEUS).exists()
+
+
+def test_a_purge_keeps_what_a_server_reads_all_the_same(root):
+    assert install(root, "--with-prometheus").exit_code == 0
+    grow(
+        root,
+        'etc/default/prometheus: ARGS="--config.file=/etc/omniwatch/bundle/deploy/prometheus/prometheus.yml"',
+    )
+    trial = uninstall(root, "--purge", "--dry-run")
+    assert f"would keep {root / 'etc/omniwatch'}\n" in trial.output
+    done = uninstall(root, "--purge")
+    assert done.exit_code == 1
+    assert f"{root / 'etc/default/prometheus'} reads /etc/omniwatch/bundle: point it elsewhere" in done.stderr
+    assert (root / BUNDLE / "deploy/prometheus/prometheus.yml").exists()
+    grow(
+        root, "etc/default/prometheus: # --config.file=/etc/omniwatch/bundle/deploy/prometheus/prometheus.yml"
+    )
+    assert uninstall(root, "--purge").exit_code == 0
+    assert not (root / "etc/omniwatch").exists()
+
+
+def test_a_process_that_reads_the_bundle_counts_as_well(root):
+    config = "/etc/omniwatch/bundle/deploy/prometheus/prometheus.yml"
+    grow(root, f"proc/77/cmdline: /usr/bin/prometheus\\0--config.file={config}\\0")
+    assert wiring.readers(root) == ["/usr/bin/prometheus (process 77)"]
