@@ -28,7 +28,7 @@ test-omni: $(READY)  ## the tap on a real vLLM-Omni (installs one: 4 GB, minutes
 	$(BIN)/pytest --timeout=1800 tests/suites/omni/test_plan.py
 
 test-system: $(READY)  ## installation under a real systemd, in a container; needs root
-	@deploy/setup.sh debootstrap systemd-container prometheus victoria-metrics
+	@deploy/setup.sh debootstrap systemd-container prometheus prometheus-alertmanager victoria-metrics
 	$(BIN)/pytest --timeout=1800 tests/suites/system
 
 test-chaos: $(READY)  ## things break, one at a time, and a quiet hour; needs root for a file system that is full
