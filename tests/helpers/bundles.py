@@ -13,7 +13,7 @@ import yaml
 from omniwatch.bundle import data, render
 from omniwatch.settings import Alerts, Settings, Site
 
-HOSTILE = """ssh -J 'a b' ops@{{ .Device }} {{{`{{` {{{{ }} {% x %} [[ y ]] "z" \\ # & <b> : $(id) 设备"""
+HOSTILE = """ssh -J 'a b' ops@{ .Device }} `x` {% x %} [[ y ]] "z" \\ # & <b> : $(id) 设备"""
 FINE = Settings(
     alerts=Alerts(
         drift_page_ms=62.5,

@@ -235,7 +235,6 @@ def _environment(root: Path) -> jinja2.Environment:
         autoescape=False,
     )
     environment.filters["duration"] = duration
-    environment.filters["go_text"] = lambda text: text.replace("{{", '{{"{{"}}')
     environment.filters["le"] = floatToGoString
     environment.filters["number"] = _number
     environment.filters["quoted"] = quoted
