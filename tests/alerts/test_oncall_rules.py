@@ -23,8 +23,9 @@ ODD = msgspec.structs.replace(
     objective=alerts.Objective(
         in_time_share=0.99, answers_min=3, page_burn=10, page_window_s=601, page_short_s=61, ticket_burn=2.5
     ),
+    device=alerts.Device(failed_for_s=11, restarts=2, restarts_window_s=125),
     model_server=alerts.ModelServer(
-        queue_mean_s=1.5, kv_cache_share=0.777, slow_share=0.33, underrun_min=40, no_audio=4, overloaded_for_s=1
+        down_for_s=7, load_s=100, stopped_for_s=61, queue_mean_s=1.5, kv_cache_share=0.777, slow_share=0.33, underrun_min=40, no_audio=4, overloaded_for_s=1
     ),
     sidecar=alerts.SidecarAlerts(down_for_s=61, blind_for_s=7, idle_answers=5, idle_window_s=61, lag_s=2.5, lost=100, invalid=3, invalid_window_s=61, impaired_for_s=31),
     resumption=alerts.Resumption(
@@ -99,7 +100,7 @@ def test_the_unit_tests_notice_each_wait_that_is_an_evaluation_off(tmp_path, sub
     wrong = set()
     for rule in rules["groups"][0]["rules"]:
         if "for" in rule:
-            seconds = 60 * int(rule["for"][:-1]) if rule["for"].endswith("m") else int(rule["for"][:-1])
+            seconds = {"s": 1, "m": 60, "h": 3600}[rule["for"][-1]] * int(rule["for"][:-1])
             rule["for"] = f"{seconds + 5 * sign}s"
             wrong.add(rule["alert"])
     (tmp_path / f"alerts/{subject}.rules.yaml").write_text(yaml.safe_dump(rules))
@@ -107,7 +108,10 @@ def test_the_unit_tests_notice_each_wait_that_is_an_evaluation_off(tmp_path, sub
     assert failing_alerts(tmp_path, subject) == wrong
 
 
-STEPS = {"sidecar": {"down_for_s": 5, "blind_for_s": 5, "idle_window_s": 15}}
+STEPS = {
+    "model_server": {"down_for_s": 5},
+    "sidecar": {"down_for_s": 5, "blind_for_s": 5, "idle_window_s": 15},
+}
 """How little each time within an expression may be off before a unit test must notice."""
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from helpers.bundles import rendered
-from helpers.inhibition import DEAD, EXPLAINS
+from helpers.inhibition import CAUSES, EXPLAINS
 from omniwatch.notify.messages import WORST_FIRST
 from omniwatch.settings import SettingsError, parse
 
@@ -122,7 +122,7 @@ def test_only_a_page_silences_and_only_what_the_rules_have(bundle):
     for source, targets in EXPLAINS.items():
         assert severities[source] == "page"
         assert targets <= set(severities)
-    assert {severities[name] for name in DEAD} == {"page"}
+    assert {severities[name] for name in CAUSES} == {"page"}
     for rule in config(bundle)["inhibit_rules"]:
         assert rule["equal"] == ["site", "device"]
         assert 'device=~".+"' in rule["source_matchers"]

@@ -27,7 +27,7 @@ MINUTE_S = 4
 """A minute of the field."""
 KINDS = {
     "speech": "CodecDrift",
-    "server": "ModelServerCrashLooping",
+    "server": "ModelServerDown",
     "sight": "SidecarBlind",
     "device": "MemoryNearlyGone",
 }

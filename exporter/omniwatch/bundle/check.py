@@ -260,13 +260,13 @@ def _verdict(check: str, subject: str, wrong: list[str], style: list[str]) -> li
 
 
 def _intervals(rules: dict[Path, RulesFile], tests: dict[Path, TestFile]) -> Iterator[Result]:
-    """Compare the interval at which promtool evaluates with the groups' own, which it ignores."""
+    """Compare the interval at which promtool evaluates with that of groups with alerts, which it ignores."""
     for path, file in tests.items():
         patterns = [os.path.normpath(path.parent / name) for name in file.rule_files]
         named = [rules[found] for found in rules for name in patterns if fnmatch.fnmatch(str(found), name)]
         groups = [group for found in named for group in found.groups]
         for group in groups:
-            if group.interval != file.evaluation_interval:
+            if group.interval != file.evaluation_interval and any(rule.alert for rule in group.rules):
                 detail = (
                     f'group {group.name} every "{group.interval}", tests every "{file.evaluation_interval}"'
                 )

@@ -43,7 +43,7 @@ WORDS = {
     },
 }
 WORST_FIRST = (
-    "ModelServerFailed", "ModelServerDown", "ModelServerCrashLooping", "AnswersFailing", "StreamSilent",
+    "ModelServerDown", "AnswersFailing", "StreamSilent",
     "CodecDrift", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "SidecarBlind",
     "SiteSilent", "DeviceSilent",
 )  # fmt: skip

@@ -74,6 +74,10 @@ class ModelServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     down_for_s: Hold = 15
     """Time the model server's `/metrics` must stay unreachable before `ModelServerDown` pages."""
+    load_s: Seconds = 300
+    """Time from its start in which the model server may load its model before `ModelServerDown` pages that it is not up."""
+    stopped_for_s: Hold = 3600
+    """Time the unit must stay stopped, as by `systemctl stop`, before `ModelServerStopped` files a ticket."""
     queue_mean_s: Positive = 0.25
     """Mean wait of a request before its first stage starts, past which `ModelServerOverloaded` fires."""
     queue_window_s: Seconds = 300
@@ -168,9 +172,9 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quota_for_s: Hold = 60
     """Time the kernel must apply another quota than systemd was told before `CPUQuotaNotApplied` fires."""
     failed_for_s: Hold = 0
-    """Time the model server's unit must stay failed before `ModelServerFailed` pages."""
+    """Time the model server's unit must stay failed before `ModelServerDown` pages."""
     restarts: Count = 3
-    """Restarts from which on `ModelServerCrashLooping` pages."""
+    """Restarts from which on `ModelServerDown` pages."""
     restarts_window_s: Seconds = 1800
     """Time over which those restarts are counted."""
     restarts_short_s: Seconds = 600
