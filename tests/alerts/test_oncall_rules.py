@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from helpers.bundles import COARSE, FINE, TIGHT, changed_settings, promtool, rendered
+from helpers.bundles import COARSE, FINE, TIGHT, changed_settings, promtool, rendered, replaced
 from omniwatch.settings import Settings, SettingsError, alerts, parse
 from omniwatch.settings.histograms import RTT_EDGES
 
@@ -77,11 +77,13 @@ def rules_of(directory: Path, subject: str) -> dict[str, Any]:
 def test_the_unit_tests_notice_each_limit_that_is_a_step_off(tmp_path, subject, index, sign):
     rules = rules_of(rendered(tmp_path), subject)
     wrong = set()
-    for rule in rules["groups"][0]["rules"]:
+    alert = ""
+    for rule in reversed(rules["groups"][0]["rules"]):
+        alert = rule.get("alert", alert)  # what is recorded is for the alert after it
         expr = nudged(rule["expr"], index, sign)
         if expr is not None:
             rule["expr"] = expr
-            wrong.add(rule["alert"])
+            wrong.add(alert)
     (tmp_path / f"alerts/{subject}.rules.yaml").write_text(yaml.safe_dump(rules))
     assert failing_alerts(tmp_path, subject) == wrong
 
@@ -143,3 +145,22 @@ def test_a_window_with_too_few_samples_is_refused_wherever_it_is():
     message = "early.loss_window_s: expected a whole number >= 40, four scrapes and evaluations, got 39"
     with pytest.raises(SettingsError, match=f"^omniwatch.yaml: {message}$"):
         parse("early: {loss_window_s: 39}\nalerts: {scrape_interval_s: 10}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("> 0.2\n", ">= 0.2\n"),
+        (">= 0.5\n", "> 0.5\n"),
+        (">= 3\n", "> 3\n"),
+        ("- ignoring(le)", "+ ignoring(le)"),
+        ("round(increase", "(delta"),
+        ("humanizePercentage", "humanize"),
+        ('ratio{cause="fast"}[5m]', 'ratio{cause="fast"}[6m]'),
+        ('or max_over_time(omniwatch:late_answers:ratio{cause="rare"}[30m])', ""),
+        ("labels: {cause: rare}", "labels: {cause: long}"),
+    ],
+)
+def test_the_unit_tests_notice_a_form_that_is_written_wrong(tmp_path, old, new):
+    replaced(rendered(tmp_path) / "alerts/objectives.rules.yaml", old, new)
+    assert promtool("test", "rules", "alerts/objectives.test.yaml", cwd=tmp_path).returncode == 1

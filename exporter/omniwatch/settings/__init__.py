@@ -16,6 +16,7 @@ from omniwatch.settings.alerts import (
     Early,
     ModelServer,
     Objective,
+    Rare,
     Resumption,
     SidecarAlerts,
     short_windows,
@@ -136,7 +137,7 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turns_share: Share = 0.2
     """Share of turns out of sync past which `TurnsOutOfSync` pages."""
     turns_min: Count = 3
-    """Turns below which `TurnsOutOfSync` concludes nothing."""
+    """Turns out of sync below which `TurnsOutOfSync` concludes nothing over `turns_window_s`."""
     turns_window_s: Seconds = 300
     """Time over which `TurnsOutOfSync` counts turns: at least four scrapes and evaluations."""
     scrape_interval_s: Seconds = 1
@@ -221,6 +222,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alerts: Alerts = Alerts()
     early: Early = Early()
     objective: Objective = Objective()
+    rare: Rare = Rare()
     model_server: ModelServer = ModelServer()
     sidecar: SidecarAlerts = SidecarAlerts()
     resumption: Resumption = Resumption()
@@ -239,7 +241,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if wrong := unfit_text(self):
             raise ValueError(wrong)
         shortest = 4 * max(self.alerts.scrape_interval_s, self.alerts.evaluation_interval_s)
-        for group in ("early", "objective", "model_server", "sidecar", "resumption", "device"):
+        for group in ("early", "objective", "rare", "model_server", "sidecar", "resumption", "device"):
             if wrong := short_windows(group, getattr(self, group), shortest):
                 raise ValueError(wrong)
         window_bytes = self.frames.cache_win * self.frames.frame_ms / 1000 * PCM_BYTES_PER_S

@@ -44,14 +44,14 @@ class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of answers that should come within `alerts.red_line_ms`."""
     answers_min: Count = 30
     """Answers in the long window below which nothing is concluded."""
-    page_burn: Positive = 14.4
+    page_burn: Positive = 6
     """Speed at which the budget of late answers burns, as a multiple of the sustainable one, from which on
     `RedLineBurn` pages."""
     page_window_s: Seconds = 3600
     """Long window of `RedLineBurn`."""
     page_short_s: Seconds = 300
     """Short window of `RedLineBurn`: the budget must still burn there."""
-    ticket_burn: Positive = 6
+    ticket_burn: Positive = 2
     """The same multiple, from which on `RedLineErosion` files a ticket."""
     ticket_window_s: Seconds = 21_600
     """Long window of `RedLineErosion`."""
@@ -67,6 +67,26 @@ class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"{name}: expected a number < {most:.3g}, all answers late with an in_time_share of {self.in_time_share:g}, "
                     f"got {getattr(self, name):g}"
                 )
+
+
+class Rare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When `TurnsOutOfSync` and `RedLineBurn` page on rare traffic (alerts/objectives.rules.yaml)."""
+
+    bad: Count = 3
+    """Turns out of sync, or late answers, below which nothing is concluded over `window_s`."""
+    share: Share = 0.5
+    """Share of turns or answers from which on they page over `window_s`."""
+    window_s: Seconds = 1800
+    """The shorter time."""
+    long_bad: Count = 5
+    """Turns out of sync, or late answers, below which nothing is concluded over `long_window_s`."""
+    long_share: Share = 0.3
+    """Share of turns or answers from which on they page over `long_window_s`."""
+    long_window_s: Seconds = 21_600
+    """The longer time."""
+    short_s: Seconds = 3600
+    """Time without a turn out of sync, or a late answer, after which those of `long_window_s` no longer count: it is
+    mended."""
 
 
 class ModelServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
