@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import random
 from typing import Any
@@ -10,8 +11,10 @@ import httpx
 import msgspec
 import pytest
 
+from helpers.asgi import heard
 from helpers.made_up_servers import (
     DONE,
+    RATE_HZ,
     Made,
     Reply,
     Script,
@@ -25,6 +28,7 @@ from helpers.made_up_servers import (
     usage,
     wav,
 )
+from helpers.paths import DATA
 from omniwatch.chain import ChainError, Result, Turn
 from omniwatch.chain.calls import Server
 from omniwatch.chain.figures import summary
@@ -79,6 +83,18 @@ def test_the_native_turn_is_timed_exactly() -> None:
     # Heard from 0.58 (80 ms of buffer) to 0.98; the next piece came at 1.40.
     assert turn.underrun_s == pytest.approx(0.42, abs=EXACT)
     assert (turn.tokens, turn.text_s) == (9, pytest.approx(0.1, abs=EXACT))
+
+
+def test_a_real_servers_answer_is_counted_to_the_sample() -> None:
+    """As vLLM-Omni 0.30 streamed it."""
+    recorded = gzip.decompress((DATA / "wire" / "chat-audio.sse.gz").read_bytes())
+    samples, words = heard(recorded)
+    events = recorded.split(b"\n\n")[:-1]
+    first = next(n for n, event in enumerate(events) if b'"modality":"audio"' in event)
+    turn = native_turn(*((0.02, event + b"\n\n") for event in events))
+    assert (turn.outcome, turn.text, turn.tokens) == ("ok", words, 24)
+    assert turn.first_audio_s == pytest.approx(0.02 * (first + 1), abs=EXACT)
+    assert turn.audio_s == pytest.approx(len(samples) / 2 / RATE_HZ, abs=EXACT)
 
 
 def test_the_cascade_turn_is_timed_exactly() -> None:
