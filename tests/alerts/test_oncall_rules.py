@@ -33,7 +33,7 @@ ODD = msgspec.structs.replace(
     ),
 )  # fmt: skip
 EVERY_SETTINGS = {"defaults": Settings(), "odd": ODD, "coarse": COARSE, "tight": TIGHT}
-MOST = 6
+MOST = 8
 """Comparisons with a number other than 0 that one rule has at most."""
 COMPARED = re.compile(r"(>=|>|<) (\d+(?:\.\d+)?)(?=[\s,]|$)")
 

@@ -98,6 +98,14 @@ class ModelServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time from its start in which the model server may load its model before `ModelServerDown` pages that it is not up."""
     stopped_for_s: Hold = 3600
     """Time the unit must stay stopped, as by `systemctl stop`, before `ModelServerStopped` files a ticket."""
+    failed_share: Share = 0.5
+    """Share of turns, or of requests by the server's own count, that fail from which on `AnswersFailing` pages."""
+    failed_min: Count = 3
+    """Failed ones below which `AnswersFailing` concludes nothing."""
+    failed_window_s: Seconds = 300
+    """Short window of `AnswersFailing`, for a busy server."""
+    failed_slow_window_s: Seconds = 1800
+    """Long window of `AnswersFailing`, for one that is asked rarely."""
     queue_mean_s: Positive = 0.25
     """Mean wait of a request before its first stage starts, past which `ModelServerOverloaded` fires."""
     queue_window_s: Seconds = 300
