@@ -59,6 +59,7 @@ def test_a_device_may_have_any_name_that_is_a_text(tmp_path: Path, device: str) 
         (r'site: {runbook_base_url: "http://h\nExecStart=/bin/sh"}', "site.runbook_base_url: expected text"),
         (r'site: {exporter: "h:1\n"}', "site.exporter: expected text"),
         ("site: {exporter: http://h:1}", "site.exporter: expected text"),
+        ("site: {exporter: 'h:65536'}", "site.exporter: expected text"),
         ("site: {device: $HOME}", "site.device: expected text"),
         ("fleet: {token_file: token}", "fleet.token_file: expected text"),
         ("frames: {frame_ms: .inf}", "frames.frame_ms: expected a number >= 1, <= 1000"),

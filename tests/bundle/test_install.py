@@ -14,6 +14,7 @@ from click.testing import Result
 from helpers.installation import CONFIG, MANIFEST, SERVER_UNIT, UNIT, install, snapshot, status, uninstall
 from helpers.trees import grow
 from omniwatch import __version__
+from omniwatch.bundle import profiles, systemctl
 from omniwatch.bundle.installed_files import state_of
 
 
@@ -114,6 +115,39 @@ def test_an_image_with_absolute_links_keeps_what_is_installed(
     assert (root / "real/usr-local/bin/omniwatch").is_symlink()
     assert uninstall(root, "--purge").exit_code == 0
     assert list(outside.iterdir()) == []
+
+
+def test_a_profile_of_a_program_that_is_not_there_is_refused_before_anything_is_written(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(root)
+    before = snapshot(root)
+    monkeypatch.setattr(systemctl, "running", lambda root: True)
+    done = install(root, "--profile", "int4")
+    assert done.exit_code == 2
+    program = profiles.load("int4").words()[0]
+    assert f"profile int4 starts {program}, which is not here" in done.stderr
+    assert snapshot(root) == before
+    monkeypatch.undo()
+    assert f"note: profile int4 starts {program}" in install(root, "--profile", "int4").stderr
+    assert (root / SERVER_UNIT).exists()
+
+
+def test_only_its_own_files_restart_the_sidecar(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    restarts: list[list[str]] = []
+
+    def arrive(root: Path, *, restarted: list[str], **_: object) -> list[str]:
+        restarts.append(restarted)
+        return []
+
+    monkeypatch.setattr(systemctl, "arrive", arrive)
+    install(root)
+    install(root, "--profile", "orin")
+    (root / SERVER_UNIT).unlink()
+    install(root, "--profile", "orin")
+    (root / UNIT).unlink()
+    install(root, "--profile", "orin")
+    assert restarts == [["omniwatch.service"], [], [], ["omniwatch.service"]]
 
 
 def test_links_in_a_circle_are_one_line(root: Path) -> None:

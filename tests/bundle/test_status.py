@@ -35,12 +35,34 @@ def test_status_of_a_good_installation(root: Path) -> None:
     }
 
 
-def test_a_plain_installation_says_that_nobody_is_told(root: Path) -> None:
+def test_a_plain_installation_is_well_and_says_that_nobody_is_told(root: Path) -> None:
+    done = install(root)
+    steps = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
+    assert [
+        any(word in step for step in steps) for word in ("--profile", "receivers", "--with-prometheus", "status")
+    ] == [True] * 4
+    told = status(root, "--json")
+    assert told.exit_code == 0
+    (delivery,) = [finding for finding in json.loads(told.output) if finding["ok"] is None]
+    assert delivery["what"] == "delivery"
+    assert "nobody is told of a page" in delivery["says"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "receivers: {watchdog_webhook_url: 'https://ping.example/x'}",
+        "receivers: {page_webhook_url: 'http://127.0.0.1:9/x', watchdog_webhook_url: 'https://ping.example/x'}",
+        "notify: {robots: [{kind: wecom, url_file: /x, severities: [ticket]}]}",
+        "fleet: {remote_write_url: 'https://centre.example/api/v1/write'}",
+    ],
+)
+def test_receivers_that_are_set_and_reach_nobody_are_a_fault(root: Path, said: str) -> None:
     install(root)
+    (root / CONFIG).write_text(said)
     told = status(root, "--json")
     assert told.exit_code == 1
-    wrong = [finding for finding in json.loads(told.output) if not finding["ok"]]
-    assert {finding["what"] for finding in wrong} == {"delivery"}
+    assert {finding["what"] for finding in json.loads(told.output) if finding["ok"] is False} == {"delivery"}
 
 
 def test_a_changed_unit_is_noticed(root: Path) -> None:
@@ -125,11 +147,21 @@ def answering(words: bytes) -> Iterator[str]:
         (b"SSH-2.0-OpenSSH_9.2\r\n", False, "not an answer in HTTP: SSH-2.0-OpenSSH_9.2"),
         (b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", False, "not an answer in HTTP: "),
         (b"HTTP/1.1 503 No\r\nContent-Length: 8\r\n\r\nno\nspool", False, "not ready: no spool"),
+        (
+            b"HTTP/1.1 503 No\r\nContent-Length: 34\r\n\r\ntail:/a: No such file or directory",
+            None,
+            "waits for the first event: tail:/a: No such file",
+        ),
+        (
+            b"HTTP/1.1 503 No\r\nContent-Length: 55\r\n\r\ntail:/a: No such file or directory; /b: Permission deni",
+            False,
+            "not ready: tail:/a",
+        ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n", True, "ready"),
     ],
 )
 def test_whatever_answers_in_the_sidecars_place_becomes_a_line(
-    tmp_path: Path, words: bytes, ok: bool, says: str
+    tmp_path: Path, words: bytes, ok: bool | None, says: str
 ) -> None:
     with answering(words) as address:
         grow(tmp_path, f"omniwatch.yaml: site: {{exporter: '{address}'}}")
@@ -141,9 +173,11 @@ def test_whatever_answers_in_the_sidecars_place_becomes_a_line(
 
 def test_an_address_that_is_none_becomes_a_line(tmp_path: Path) -> None:
     grow(tmp_path, "omniwatch.yaml: site: {exporter: '127.0.0.1:port'}")
-    said = {finding.what: finding for finding in findings(config=tmp_path / "omniwatch.yaml")}["sidecar"]
+    said = {finding.what: finding for finding in findings(config=tmp_path / "omniwatch.yaml")}[
+        "configuration"
+    ]
     assert said.ok is False
-    assert "nonnumeric port" in said.says
+    assert "site.exporter: expected text: HOST:PORT" in said.says
 
 
 def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Path) -> None:

@@ -12,6 +12,17 @@ from omniwatch.settings.receivers import Receivers, Severity
 SEVERITIES: tuple[Severity, ...] = ("page", "ticket")
 
 
+def is_set(settings: Settings) -> bool:
+    """Whether these settings say anything of who is told: until they do, that nobody is told is no mistake of theirs."""
+    fleet = settings.fleet
+    return bool(
+        settings.receivers != Receivers()
+        or settings.notify.robots
+        or fleet.alertmanager_urls
+        or fleet.remote_write_url
+    )
+
+
 def faults(settings: Settings) -> Iterator[str]:
     """Yield what keeps a page from a person, a line each that says what to set."""
     if settings.fleet.alertmanager_urls:

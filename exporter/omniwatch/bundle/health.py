@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -13,7 +15,7 @@ import msgspec
 from prometheus_client.core import Metric
 
 from omniwatch.bundle import alertmanager, bridging, delivery
-from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT
+from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT, UNITS
 from omniwatch.bundle.installed_files import at, is_packaged, manifest, state_of
 from omniwatch.bundle.program_files import InstallError
 from omniwatch.host import cgroup, systemd
@@ -21,6 +23,8 @@ from omniwatch.settings import Settings, SettingsError, load
 from omniwatch.system.dbus import BusError
 
 TIMEOUT_S = 5.0
+BUNDLE = PurePosixPath("/etc/omniwatch/bundle")
+ABSENT = os.strerror(errno.ENOENT)
 
 
 class Finding(NamedTuple):
@@ -50,16 +54,41 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
         yield Finding("configuration", False, f"{error.filename}: {error.strerror}")
         return
     if root == Path("/"):
-        yield from units(settings)
+        yield from units(settings, asked=_asked(root))
         yield _answer(settings)
     yield from told(settings)
     if root == Path("/"):
         for one in alertmanager.of(settings):
-            yield from firing(one, settings.site.device)
+            yield from firing(one, settings.site.device, is_awaited=delivery.is_set(settings))
+
+
+def _asked(root: Path) -> frozenset[str]:
+    """Name the units that were installed; none where that cannot be known."""
+    try:
+        known = manifest(root)
+    except (InstallError, OSError):
+        known = None
+    return frozenset(PurePosixPath(path).name for path in known.files) if known else frozenset()
+
+
+def next_steps(settings: Settings, root: Path, *, with_server: bool) -> Iterator[str]:
+    """Say what is left to be done after an installation, a line each."""
+    if not with_server and not os.path.lexists(at(root, UNITS / settings.server.unit)):
+        yield "start the model server with the tap (docs/vllm-omni.md), or: omniwatch install --profile NAME"
+    if not delivery.is_set(settings):
+        yield f"say who is told of a page in {CONFIG}: receivers, notify.robots or fleet; then: omniwatch check --config.file {CONFIG}"
+    if not at(root, BUNDLE).exists():
+        yield "have Prometheus scrape and alert: omniwatch install --with-prometheus"
+    yield "look: omniwatch status"
 
 
 def told(settings: Settings) -> Iterator[Finding]:
     """Say who is told of a page by these settings, or what keeps it from a person."""
+    if not delivery.is_set(settings):
+        yield Finding(
+            "delivery", None, "not set up: nobody is told of a page; set receivers, notify.robots or fleet"
+        )
+        return
     wrong = list(delivery.faults(settings))
     for fault in wrong:
         yield Finding("delivery", False, fault)
@@ -71,12 +100,14 @@ def told(settings: Settings) -> Iterator[Finding]:
         yield Finding("delivery", True, f"pages go to {', '.join(delivery.told(settings, 'page'))}")
 
 
-def firing(server: alertmanager.Alertmanager, device: str) -> Iterator[Finding]:
-    """Ask an Alertmanager what fires on a device, since when, and to which receivers it goes."""
+def firing(server: alertmanager.Alertmanager, device: str, *, is_awaited: bool = True) -> Iterator[Finding]:
+    """Ask an Alertmanager what fires on a device, since when, and to which receivers it goes. That it does not answer is a fault where
+    it `is_awaited`.
+    """
     try:
         found = [alert for alert in server.alerts(device) if alert.labels.get("severity") != "none"]
     except (alertmanager.AlertmanagerError, OSError) as error:
-        yield Finding("Alertmanager", False, str(error))
+        yield Finding("Alertmanager", False if is_awaited else None, str(error))
         return
     yield Finding("Alertmanager", True, f"answers at {server.url}")
     if not found:
@@ -122,8 +153,12 @@ def _files(root: Path) -> Finding:
     )
 
 
-def units(settings: Settings, root: Path = Path("/")) -> Iterator[Finding]:
-    """Ask systemd for the units' states, and compare the server's CPU quota with the kernel's."""
+def units(
+    settings: Settings, root: Path = Path("/"), asked: frozenset[str] = frozenset()
+) -> Iterator[Finding]:
+    """Ask systemd for the units' states, and compare the server's CPU quota with the kernel's. A model server that is not
+    there is a fault where its unit is among those `asked` for.
+    """
 
     def told(unit: str) -> dict[str, float]:
         return _values(systemd.Reader(_of_unit(settings, unit), root).collect(), unit)
@@ -148,9 +183,10 @@ def units(settings: Settings, root: Path = Path("/")) -> Iterator[Finding]:
         )
         again = values.get("omni_server_unit_restarts_total", 0)
         note = f", restarted {again:.0f} times" if again else ""
-        yield Finding(unit, state == "active", state + note)
-    asked = server.get("omni_server_cpu_quota_asked_cores")
-    yield from quota(settings.server.unit, asked, cgroup.Reader(settings, root).collect())
+        optional = unit == settings.server.unit and unit not in asked and state == "not installed"
+        yield Finding(unit, None if optional else state == "active", state + note)
+    cores = server.get("omni_server_cpu_quota_asked_cores")
+    yield from quota(settings.server.unit, cores, cgroup.Reader(settings, root).collect())
 
 
 def quota(unit: str, asked: float | None, limits: Iterable[Metric]) -> Iterator[Finding]:
@@ -186,7 +222,10 @@ def _answer(settings: Settings) -> Finding:
             with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
                 return Finding("sidecar", True, f"ready at {address}: {_line(answer.read(200))}")
         except urllib.error.HTTPError as error:
-            return Finding("sidecar", False, f"not ready: {_line(error.read(500))}")
+            why = _line(error.read(500))
+            if why and all(part.endswith(ABSENT) for part in why.split("; ")):
+                return Finding("sidecar", None, f"waits for the first event: {why}")
+            return Finding("sidecar", False, f"not ready: {why}")
     except (OSError, ValueError) as error:
         return Finding("sidecar", False, f"{address}: {getattr(error, 'reason', error)}")
     except http.client.HTTPException as error:

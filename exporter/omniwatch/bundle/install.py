@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import difflib
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -71,6 +72,17 @@ def remarks(config: Settings, with_tap: bool) -> list[str]:
         f"note: {line}"
         for line in profiles.remarks(profile, config.server.device_memory_gb, with_tap=with_tap)
     ]
+
+
+def absent_program(root: Path, config: Settings) -> str:
+    """Return what the profile's unit would start and is not on the device; "" where it is."""
+    program = PurePosixPath(profiles.load(config.server.profile).words()[0])
+    return "" if os.access(at(root, program), os.X_OK) else str(program)
+
+
+def is_of_sidecar(item: Item) -> bool:
+    """Whether the sidecar runs from it: then it is restarted, and for nothing else."""
+    return item.kind == "program" or item.path in (CONFIG, UNITS / SIDECAR_UNIT)
 
 
 def _plain(value: str | float) -> str:

@@ -73,7 +73,8 @@ def command(
 
     Nothing is downloaded; the running program is what is installed. All is checked before anything is written, and a second
     run changes nothing. A configuration that is there is kept, also by an upgrade, which is this command of a newer
-    version. A running model server is never restarted.
+    version. A running model server is never restarted, and the sidecar only where its own files change. A profile whose program is
+    not on the device is refused before anything is written. The last lines say what is left to be done.
 
     --with-prometheus renders into /etc/omniwatch/bundle and writes a drop-in for each of Debian's units. Where their
     configuration is not as Debian ships it, nothing is written, and the lines to add are printed.
@@ -87,6 +88,7 @@ def command(
       omniwatch install --root /mnt/image --diff
     """
     from omniwatch.bundle import bridging, install, installed_files, joining, render, systemctl, wiring
+    from omniwatch.bundle.health import next_steps
     from omniwatch.bundle.program_files import InstallError
 
     if not root.is_dir():
@@ -114,6 +116,11 @@ def command(
             click.echo(note, err=True)
         for note in install.remarks(config, with_tap) if profile is not None else ():
             click.echo(note, err=True)
+        if changes and profile is not None and (program := install.absent_program(root, config)):
+            says = f"profile {config.server.profile} starts {program}, which is not here"
+            if systemctl.running(root) and not (no_start or dry_run or as_diff):
+                raise InstallError(f"{says}; install it first, or put the files in place with --no-start")
+            click.echo(f"note: {says}", err=True)
         if as_diff:
             text = install.diff(root, changes) + render.diff(bundle, where)
             click.echo(text, nl=False)
@@ -136,9 +143,11 @@ def command(
     enabled = [install.SIDECAR_UNIT, *([config.server.unit] if profile is not None else [])]
     enabled += [joining.UNIT] if fleet else []
     enabled += [bridging.UNIT] if config.notify.robots else []
-    restarted = [install.SIDECAR_UNIT] if changes else []
+    own = any(install.is_of_sidecar(item) for item in changes)
+    restarted = [install.SIDECAR_UNIT] if own else []
     restarted += [joining.UNIT] if any(str(item.path) in joining.FILES for item in changes) else []
-    restarted += [bridging.UNIT] if changes and config.notify.robots else []
+    bridges = own or any(str(item.path) in bridging.FILES for item in changes)
+    restarted += [bridging.UNIT] if bridges and config.notify.robots else []
     moved = [
         wiring.DROPINS[path] for path in (*(item.path for item in changes), *gone) if path in wiring.DROPINS
     ]
@@ -152,6 +161,9 @@ def command(
     )
     for fault in faults:
         click.echo(fault, err=True)
+    if (changes or gone) and not faults:
+        for step in next_steps(config, root, with_server=profile is not None):
+            click.echo(f"next: {step}")
     ctx.exit(1 if faults else 0)
 
 

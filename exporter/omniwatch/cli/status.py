@@ -22,7 +22,10 @@ def command(ctx: click.Context, root: Path, as_json: bool) -> None:
     """Look at the installed files, the configuration, the units, the sidecar's readiness, the server's CPU quota, who is
     told of a page, and what fires now: since when, and where that goes.
 
-    The exit code is 0 when all is well and 1 when something is not.
+    The exit code is 0 when all that was installed and set up is well, and 1 when something is not. A line that begins with - is no
+    fault: a model server that was not installed, an event file that is not there yet, receivers of which the settings say nothing.
+    As soon as they name a receiver, a robot or a fleet, whatever keeps a page from a person is one. `omniwatch check --config.file`
+    fails until a person is told.
 
     \b
     Example:

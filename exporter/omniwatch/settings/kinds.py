@@ -17,7 +17,7 @@ Seconds = Annotated[int, Meta(ge=1, le=315_360_000)]
 Hold = Annotated[int, Meta(ge=0, le=315_360_000)]
 
 _HOST = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
-_PORT = r":[0-9]{1,5}"
+_PORT = ":(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})"
 _ESCAPED = "%[0-9A-Fa-f]{2}"
 _PATH = rf"([/?#]([^\x00-\x20\x7f\"<>\\^`{{|}}%]|{_ESCAPED})*)?"
 _HTTP = rf"https?://([A-Za-z0-9._~!$&'()*+,;=:-]|{_ESCAPED})*@?{_HOST}({_PORT})?{_PATH}"
