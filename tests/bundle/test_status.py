@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from helpers.bundles import changed_settings
 from helpers.event_files import open_folder, without_privileges
 from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, status
 from helpers.kernel import Kernel
 from helpers.trees import grow
 from omniwatch.bundle import bridging, health
-from omniwatch.bundle.health import findings, quota, units
+from omniwatch.bundle.health import findings, quota, unauthorized, units
 from omniwatch.host import cgroup
 from omniwatch.settings import Settings
 
@@ -39,7 +40,8 @@ def test_a_plain_installation_is_well_and_says_that_nobody_is_told(root: Path) -
     done = install(root)
     steps = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
     assert [
-        any(word in step for step in steps) for word in ("--profile", "receivers", "--with-prometheus", "status")
+        any(word in step for step in steps)
+        for word in ("--profile", "receivers", "--with-prometheus", "status")
     ] == [True] * 4
     told = status(root, "--json")
     assert told.exit_code == 0
@@ -124,6 +126,9 @@ def test_a_folder_where_a_file_should_be_is_said(root: Path) -> None:
     }
 
 
+GOLDEN = Path(__file__).parents[1] / "data/golden/metrics.prom"
+
+
 @contextmanager
 def answering(words: bytes) -> Iterator[str]:
     """Something at an address that says the same to each that comes."""
@@ -169,6 +174,19 @@ def test_whatever_answers_in_the_sidecars_place_becomes_a_line(
     assert said.ok is ok
     assert says in said.says
     assert len(said.says.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("times", "says"), [(0, []), (3, ["3 requests to come back without the Authorization"])]
+)
+def test_who_comes_back_without_the_key_is_counted(times: int, says: list[str]) -> None:
+    counted = 'omni_resume_strangers_total{reason="unauthorized"} '
+    before, _, after = GOLDEN.read_text().partition(counted)
+    page = f"{before}{counted}{times}.0\n{after.partition(chr(10))[2]}".encode()
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)) as address:
+        found = list(unauthorized(changed_settings("site", exporter=address)))
+    assert [one.says.partition(" that")[0] for one in found] == says
+    assert all(one.ok is None for one in found)
 
 
 def test_an_address_that_is_none_becomes_a_line(tmp_path: Path) -> None:

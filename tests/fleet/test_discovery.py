@@ -41,6 +41,18 @@ def served(tmp_path):
     return Served(tmp_path / "fleet.yaml")
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:9844", 200), ("[fd00::1]:9844", 200), ("centre.example", 200), ("evil.example:9844", 403)],
+)
+def test_the_targets_are_told_to_no_foreign_host(tmp_path, host, status):
+    path = tmp_path / "fleet.yaml"
+    path.write_text(ONE)
+    app = make_app(Catalogue(path, lambda: 0.0), ["centre.example"])
+    assert [call(app, page, host=host).status for page in ("/", "/targets")] == [status, status]
+    assert call(app, "/metrics", host=host).status == 200
+
+
 def test_the_answer_is_what_prometheus_demands(served):
     reply = call(served.app, "/targets")
     assert reply.status == 200

@@ -24,6 +24,7 @@ from omniwatch.system.dbus import BusError
 
 TIMEOUT_S = 5.0
 BUNDLE = PurePosixPath("/etc/omniwatch/bundle")
+UNAUTHORIZED = 'omni_resume_strangers_total{reason="unauthorized"}'
 ABSENT = os.strerror(errno.ENOENT)
 
 
@@ -56,6 +57,7 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
     if root == Path("/"):
         yield from units(settings, asked=_asked(root))
         yield _answer(settings)
+        yield from unauthorized(settings)
     yield from told(settings)
     if root == Path("/"):
         for one in alertmanager.of(settings):
@@ -231,6 +233,22 @@ def _answer(settings: Settings) -> Finding:
     except http.client.HTTPException as error:
         said = _line(str(error).encode()[:100])
         return Finding("sidecar", False, f"{address}: not an answer in HTTP: {said or type(error).__name__}")
+
+
+def unauthorized(settings: Settings) -> Iterator[Finding]:
+    """Say how often somebody asked for a turn without the key that it began with, where the sidecar says that it happened."""
+    try:
+        with urllib.request.urlopen(f"http://{settings.site.exporter}/metrics", timeout=TIMEOUT_S) as answer:
+            lines = answer.read().decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError, http.client.HTTPException):
+        return
+    times = next((line.rpartition(" ")[2] for line in lines if line.startswith(UNAUTHORIZED)), "0")
+    if float(times):
+        yield Finding(
+            "unauthorized",
+            None,
+            f"{float(times):.0f} requests to come back without the Authorization that the turn began with",
+        )
 
 
 def _line(text: bytes) -> str:

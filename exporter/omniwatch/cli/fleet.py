@@ -73,7 +73,14 @@ def targets(ctx: click.Context, fleet_file: Path, out: Path | None, as_diff: boo
 @command.command()
 @click.argument("fleet_file", metavar="FLEET", type=click.Path(path_type=Path))
 @web_options(f"127.0.0.1:{ports.FLEET}")
-def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None) -> None:
+@click.option(
+    "--web.host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which /targets is asked for, beside addresses, localhost and the host's own; may be given more than once.",
+)
+def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None, hosts: tuple[str, ...]) -> None:
     """Serve the fleet file FLEET's targets at /targets, for http_sd_configs of Prometheus or vmagent.
 
     FLEET is read anew when it changes. What does not hold is said in the log, at /-/ready and in /metrics, and the targets
@@ -95,7 +102,7 @@ def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None) ->
     try:
         log.setup("info", "logfmt")
         catalogue = Catalogue(fleet_file, time.time)
-        server = listening(listen, make_app(catalogue), web_config)
+        server = listening(listen, make_app(catalogue, hosts), web_config)
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     stop = threading.Event()

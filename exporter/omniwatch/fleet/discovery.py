@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from omniwatch.fleet.inventory import Inventory, InventoryError, load
 from omniwatch.web import READ, Route, WsgiApp, routed
+from omniwatch.web.origin import guarded
 from omniwatch.web.response import Response
 
 log = logging.getLogger(__name__)
@@ -125,8 +126,10 @@ class Catalogue:
         log.info("fleet file read", extra={"fields": {"devices": len(self._inventory.devices)}})
 
 
-def make_app(catalogue: Catalogue) -> WsgiApp:
-    """Return the web side: `/targets` for http_sd, and what tells how it does."""
+def make_app(catalogue: Catalogue, hosts: Iterable[str] = ()) -> WsgiApp:
+    """Return the web side: `/targets` for http_sd, and what tells how it does. `hosts` are the names that /targets answers by,
+    beside addresses, localhost and the host's own name.
+    """
     registry = CollectorRegistry()
     registry.register(catalogue)
 
@@ -134,14 +137,19 @@ def make_app(catalogue: Catalogue) -> WsgiApp:
         well, why = catalogue.verdict()
         return Response("200 OK" if well else "503 Service Unavailable", f"{why}\n".encode())
 
+    def index(environ: dict[str, Any]) -> Response:
+        return Response("200 OK", b"/targets\n/metrics\n/-/healthy\n/-/ready\n")
+
+    def targets(environ: dict[str, Any]) -> Response:
+        return Response("200 OK", catalogue.text().encode(), "application/json")
+
+    def known() -> Iterable[str]:
+        return hosts
+
     return routed(
         {
-            "/": Route(
-                READ, lambda environ: Response("200 OK", b"/targets\n/metrics\n/-/healthy\n/-/ready\n")
-            ),
-            "/targets": Route(
-                READ, lambda environ: Response("200 OK", catalogue.text().encode(), "application/json")
-            ),
+            "/": Route(READ, guarded(index, known)),
+            "/targets": Route(READ, guarded(targets, known)),
             "/metrics": Route(
                 READ, lambda environ: Response("200 OK", generate_latest(registry), CONTENT_TYPE_LATEST)
             ),

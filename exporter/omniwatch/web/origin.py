@@ -23,7 +23,7 @@ def guarded(answer: Answer, hosts: Callable[[], Iterable[str]]) -> Answer:
     def checked(environ: dict[str, Any]) -> Response:
         host, origin = environ.get("HTTP_HOST"), environ.get("HTTP_ORIGIN")
         if host is not None and not is_own(host, hosts()):
-            why = "this host is not known here; add its name to site.hosts\n"
+            why = "this host is not known here; add its name to site.hosts (for a fleet file: --web.host)\n"
             return Response("403 Forbidden", why.encode())
         if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
             return Response("403 Forbidden", b"asked for by a page of another site\n")
