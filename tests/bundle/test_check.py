@@ -21,7 +21,7 @@ ALERTMANAGER = "deploy/alertmanager/alertmanager.yml"
 
 
 def run(*arguments: str | Path, exit_code: int = 0):
-    result = CliRunner().invoke(main, ["check", *map(str, arguments)])
+    result = CliRunner().invoke(main, ["check", "--unit-tests", *map(str, arguments)])
     assert result.exit_code == exit_code, result.output
     return result
 
@@ -38,6 +38,15 @@ def lean(directory: Path) -> Path:
 def shipped() -> str:
     """What is said of what is shipped; promtool takes its time over it."""
     return run("-v").output
+
+
+def test_the_rules_unit_tests_are_run_where_they_are_asked_for(tmp_path, monkeypatch):
+    """They take promtool half a minute; the rules themselves, and that each alert has its tests, are always checked."""
+    replaced(lean(tmp_path) / TESTS, "exp_alerts: []", "exp_alerts: [{exp_labels: {severity: page}}]")
+    assert f"FAILED: promtool test rules: {TESTS}" in run(tmp_path, exit_code=1).output
+    result = CliRunner().invoke(main, ["check", "-v", str(tmp_path)])
+    assert "promtool test rules" not in result.output
+    assert f"SUCCESS: promtool check rules: {RULES}" in result.output
 
 
 def test_what_is_shipped_passes_every_check_a_line_each(shipped):

@@ -19,6 +19,11 @@ from omniwatch.cli import UserError, config_option, os_error, shows_progress
     metavar="PROGRAM",
     help="An installed vllm-omni: also check that it knows every flag of the settings' server.profile.",
 )
+@click.option(
+    "--unit-tests",
+    is_flag=True,
+    help="Also run the unit tests of the rules, half a minute of CPU: worth it where templates or thresholds were changed.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print every check, those that passed too.")
 @click.pass_context
 def command(
@@ -26,11 +31,12 @@ def command(
     directory: Path | None,
     config_file: Path | None,
     vllm: str | None,
+    unit_tests: bool,
     verbose: bool,
 ) -> None:
     """Check what `omniwatch render --out DIR` wrote; without DIR, what it would write.
 
-    promtool checks the rules, runs their unit tests and checks Prometheus' configuration; amtool checks Alertmanager's. A
+    promtool checks the rules and Prometheus' configuration, and with --unit-tests runs the unit tests of the rules; amtool checks Alertmanager's. A
     tool that is missing is named and is not a failure. Then, with or without tools: every alert has a severity, a
     summary, a description, a unit test in which it fires and one in which it is silent, and a runbook page that its
     runbook_url names, with every section filled; no page is without its alert. Every dashboard keeps the rules of Grafana's
@@ -48,6 +54,7 @@ def command(
     \b
     Example:
       omniwatch check --config.file omniwatch.yaml
+      omniwatch check --unit-tests
       omniwatch check --vllm /opt/vllm-omni/bin/vllm-omni
     """
     from omniwatch import settings
@@ -65,9 +72,9 @@ def command(
         with ThreadPoolExecutor(1) as beside:
             asked = beside.submit(profiles.ask, program) if program else None
             if directory:
-                results = check.check(directory, progress=_tell)
+                results = check.check(directory, unit_tests=unit_tests, progress=_tell)
             else:
-                results = check.check_files(files or {}, progress=_tell)
+                results = check.check_files(files or {}, unit_tests=unit_tests, progress=_tell)
                 results += check.check_delivery(site) if config_file else []
             if asked is not None:
                 faults = profiles.unknown(profile, *asked.result())
