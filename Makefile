@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 # What the runbooks' commands need beside Prometheus and Alertmanager; the Debian package recommends the same.
 RUNBOOK_TOOLS := curl iproute2 procps
 
-.PHONY: help demo test test-omni test-system test-chaos test-fleet test-chain demo-chain nightly bench lint docs schema picture pictures plan-pages lock deb clean
+.PHONY: help demo test test-omni test-system test-chaos test-fleet test-chain demo-chain nightly bench lint docs schema picture pictures plan-pages noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -89,6 +89,12 @@ clean:  ## remove .venv and what was built
 
 plan-pages: $(READY)  ## the generated parts of docs/plan.md and docs/claims.md
 	PYTHONPATH=tests $(BIN)/python tests/helpers/plan_pages.py docs
+
+NOISE_DAYS ?= 7
+noise: $(READY)  ## docs/noise.md: how often the rules call somebody, an hour on two cores
+	@deploy/setup.sh prometheus
+	@rm -f build/noise.json
+	PYTHONPATH=tests $(BIN)/python -m helpers.noise.page docs/noise.md $(NOISE_DAYS) build/noise.json
 
 pictures: $(READY)  ## docs/dashboards/*.svg
 	@deploy/setup.sh prometheus

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import groupby, islice
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from omniwatch.backtest import rule_sets, site
 from omniwatch.backtest.rules import Standing
 from omniwatch.backtest.run import Verdict, backtest
 from omniwatch.settings import Settings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.fixture
@@ -76,6 +79,23 @@ def test_a_day_within_the_objectives_calls_nobody(model):
     cell = Cell("day", listeners=2, late=page.OBJECTIVE, pattern="pairs")
     found = model.run({"orin": turns.events(cell, 1)}, T0 + DAY_S)
     assert page.counted(found.of("orin")).called == ()
+
+
+def test_a_fault_calls_somebody_as_soon_and_as_often_as_the_page_says(model):
+    promised = page.promised((DOCS / "noise.md").read_text(encoding="utf-8"))
+    worse = [
+        f"{fault.words}, {fault.traffic}: {after}, {incidents} incident; now {paged}"
+        for fault, paged in page.run_faults(model)
+        for after, incidents in [promised[fault.words, fault.traffic]]
+        if after != page.NEVER
+        and (
+            paged.after_s is None
+            or paged.after_s > float(after.removesuffix(" min")) * page.MINUTE + 6
+            or paged.incidents > incidents
+        )
+    ]
+    assert not worse, "make noise"
+    assert len(promised) == len(page.faults())
 
 
 def test_the_cells_talk_as_much_as_they_say():
