@@ -100,7 +100,7 @@ def test_late_answers_fire_and_nothing_of_drift(late):
     assert (said["TokenRTT"], said["CodecDrift"], said["StreamSilent"]) == ("fired", "silent", "silent")
     assert (said["CPUThrottling"], said["ModelServerDown"], said["SidecarBlind"]) == (
         "missing",
-        "assumed",
+        "missing",
         "missing",
     )
     assert said["SidecarImpaired"] == "silent"
