@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,21 +45,3 @@ html_show_copyright = False
 html_extra_path = ["site"]
 html_static_path = ["style"]
 html_css_files = ["manual.css"]
-
-PLANNED = ("plan", "one-model-one-board", "claims", "bench-chain", "advise", "failures", "noise")
-"""Pages that have a place in the navigation before they are written."""
-
-
-def _without_planned(app: Any, page: str, source: list[str]) -> None:
-    """Take planned pages that are not there yet out of the navigation, and a list of pages that has none left."""
-    if page != root_doc:
-        return
-    missing = {name for name in PLANNED if not (_ROOT / "docs" / f"{name}.md").exists()}
-    lines = [line for line in source[0].splitlines() if line not in missing]
-    text = "\n".join(lines) + "\n"
-    source[0] = re.sub(r"```{toctree}\n(:.*\n)*```\n", "", text)
-
-
-def setup(app: Any) -> None:
-    """Register the above with Sphinx."""
-    app.connect("source-read", _without_planned)

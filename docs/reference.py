@@ -18,6 +18,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import failures
 import page_picture
 import rooms
 from field_docs import Field, fields
@@ -233,6 +234,14 @@ def alerts_reference(language: int = 0) -> str:
     return "".join(text).lstrip("\n")
 
 
+# ---- failures
+
+
+def failures_reference() -> str:
+    """List every failure that is known: who is told, how soon, and which test shows it."""
+    return "\n".join(f"## {area}\n\n{table(failures.HEAD, rows)}" for area, rows in failures.reference())
+
+
 # ---- pages
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
@@ -241,6 +250,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "metrics": ("measured.md", metrics_reference),
     "uplink": ("measured.md", uplink_reference),
     "commands": ("commands.md", commands_reference),
+    "failures": ("failures.md", failures_reference),
     "alerts": ("when-it-fires.md", alerts_reference),
     "alerts-zh": ("zh/when-it-fires.md", lambda: alerts_reference(1)),
 }

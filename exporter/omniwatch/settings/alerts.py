@@ -29,7 +29,7 @@ class Early(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time that wait must last on before `StreamSilent` pages."""
     loss_runs: Count = 3
     """Runs of at least `frames.rtx_thr` lost frames from which on `FramesDamaged` fires."""
-    loss_window_s: Seconds = 300
+    loss_window_s: Seconds = 3600
     """Time over which those runs are counted."""
     corrupt: Count = 1
     """Frames with an impossible checksum or code from which on `FramesDamaged` fires."""

@@ -2,7 +2,8 @@
 
     python tests/suites/chaos/server.py ADDRESS EVENTS SCENARIO FAULT_AT_S [GONE_AT_S]
 
-At GONE_AT_S ten clients come back to find their turns gone. What the events are written by is the tap's own writer.
+At GONE_AT_S ten clients come back to find their turns gone. What the events are written by is the tap's own writer. The scenario
+"untapped" is a server that speaks, by its own count, and writes no event.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ PAGE = Path(__file__).resolve().parents[2] / "data" / "wire" / "vllm-omni-metric
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers as the real one did when its page was recorded."""
+    """Answers as the real one did when its page was recorded; with `speaks_since`, an answer has been spoken each second since."""
+
+    speaks_since: float | None = None
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
         self.wfile.write(PAGE.read_bytes())
+        if self.speaks_since is not None:
+            spoken = int(time.monotonic() - self.speaks_since)
+            self.wfile.write(b"vllm_omni:audio_duration_s_count %d\n" % spoken)
 
     def log_message(self, *args: object) -> None:
         pass
@@ -51,6 +57,9 @@ def speech(name: str, fault_at_s: float, gone_at_s: float | None) -> Iterator[Ev
 def main(address: str, path: str, name: str, fault_at_s: str, gone_at_s: str | None = None) -> None:
     host, _, port = address.partition(":")
     server = http.server.ThreadingHTTPServer((host, int(port)), Handler)
+    if name == "untapped":
+        Handler.speaks_since = time.monotonic()
+        server.serve_forever()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     writer = EventWriter(Path(path), max_bytes=16 * 2**20)
     clock = threading.Event()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -17,13 +17,15 @@ import pytest
 
 from helpers.waiting import wait_until
 from omniwatch.demo import GRACE_S
-from omniwatch.demo.local_stack import Notice, Stack
+from omniwatch.demo.local_stack import Notice, Pager, Stack
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import ChildProcess, free_port
 
 SERVER = Path(__file__).parent / "server.py"
 FAULT_AT_S = 12.0
 MODEL_SCRAPE_S = 5.0
+SCRAPE_TIMEOUT_S = 2.0
+BEAT_S = 60.0
 TICKET_WAIT_S = 30.0
 """A group of tickets waits for so long for others (deploy/alertmanager)."""
 WINDOW_S = 90
@@ -38,7 +40,7 @@ def short_windows() -> Settings:
     return msgspec.structs.replace(
         base,
         sidecar=msgspec.structs.replace(base.sidecar, lost_window_s=WINDOW_S, invalid_window_s=WINDOW_S),
-        resumption=msgspec.structs.replace(base.resumption, window_s=WINDOW_S, realign_window_s=WINDOW_S),
+        resumption=msgspec.structs.replace(base.resumption, window_s=WINDOW_S),
     )
 
 
@@ -58,11 +60,15 @@ class Chain:
 
     def speak(self, scenario: str, *gone_at_s: str) -> ChildProcess:
         """Start the model server; returns when it speaks."""
-        command = [sys.executable, str(SERVER), self._model_server, str(self.stack.events), scenario]
-        server = self.stack.run("model-server", [*command, str(FAULT_AT_S), *gone_at_s], self._model_server)
+        server = self.serve(scenario, *gone_at_s)
         wait_until(lambda: self.value("sum(increase(omni_audio_seconds_total[10s])) > 0"), 60, "it speaks")
         wait_until(lambda: self.value('up{job="model_server"} == 1'), 60, "it is scraped")
         return server
+
+    def serve(self, scenario: str, *gone_at_s: str) -> ChildProcess:
+        """Start the model server."""
+        command = [sys.executable, str(SERVER), self._model_server, str(self.stack.events), scenario]
+        return self.stack.run("model-server", [*command, str(FAULT_AT_S), *gone_at_s], self._model_server)
 
     def value(self, expression: str) -> float | None:
         found = self.stack.query(expression)
@@ -146,6 +152,30 @@ def test_a_sidecar_that_is_killed(chain: Chain) -> None:
 
 
 @pytest.mark.timeout(600)
+def test_a_sidecar_that_hangs(chain: Chain) -> None:
+    chain.speak("steady")
+    chain.stack.sidecar.process.send_signal(signal.SIGSTOP)
+    in_time(chain, "SidecarBlind", time.time(), SCRAPE_TIMEOUT_S)
+    chain.stack.sidecar.process.send_signal(signal.SIGCONT)
+    chain.await_told("resolved", "SidecarBlind", 30)
+    chain.only("SidecarBlind")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("cause", ["no-tap", "idle-tap"])
+def test_a_model_server_without_its_tap(chain: Chain, cause: str) -> None:
+    if cause == "idle-tap":
+        chain.stack.events.write_bytes(b"")
+    chain.serve("untapped")
+    wait_until(lambda: chain.value("increase(vllm_omni:audio_duration_s_count[1m]) >= 2"), 60, "it speaks")
+    in_time(chain, "SidecarBlind", time.time())
+    assert chain.await_told("firing", "SidecarBlind", 0).labels["cause"] == cause
+    chain.stack.simulate("--scenario=steady")
+    chain.await_told("resolved", "SidecarBlind", 60)
+    chain.only("SidecarBlind")
+
+
+@pytest.mark.timeout(600)
 def test_a_stream_that_falls_silent(chain: Chain) -> None:
     chain.speak("stall")
     wait_until(lambda: chain.value("omni_stream_silent_seconds > 5"), 60, "the stream is silent")
@@ -213,3 +243,20 @@ def test_an_event_file_without_room(chain: Chain) -> None:
         chain.await_told("resolved", "SidecarBlind", 60)
         chain.await_told("resolved", "SidecarImpaired", 420)
         chain.only("SidecarBlind", "SidecarImpaired")
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize(("gone", "beats_on_s"), [("alertmanager", 0), ("prometheus", 300)])
+def test_what_notifies_dies_and_the_heartbeat_stops(tmp_path: Path, gone: str, beats_on_s: float) -> None:
+    """Without Prometheus, Alertmanager goes on beating until it calls the alert over: four of Prometheus' resend delays."""
+    heart = Pager()
+    base = Settings()
+    receivers = msgspec.structs.replace(base.receivers, watchdog_webhook_url=heart.url)
+    settings = msgspec.structs.replace(base, receivers=receivers)
+    with closing(heart), Stack(tmp_path / "stack", settings, say=lambda line: None) as stack:
+        heart.notices.get(timeout=BEAT_S + 30)
+        killed_t = last_t = kill(getattr(stack, gone))
+        while time.time() - last_t < 2.5 * BEAT_S:
+            with suppress(queue.Empty):
+                last_t = heart.notices.get(timeout=1).received_t
+        assert last_t - killed_t <= beats_on_s + GRACE_S
