@@ -72,10 +72,8 @@ def behind(path: Path) -> Tap:
 
 @pytest.fixture(params=["sound", "full", "missing"])
 def spool(request, tmp_path):
-    path = tmp_path / "events.jsonl"
-    if request.param == "full":
-        path.symlink_to("/dev/full")
-    return path if request.param != "missing" else tmp_path / "no" / "events.jsonl"
+    missing = tmp_path / "no" / "events.jsonl"
+    return {"sound": tmp_path / "events.jsonl", "full": Path("/dev/full"), "missing": missing}[request.param]
 
 
 def unmarked(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -73,8 +73,8 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
             "omniwatch.yaml: streams.max_streams: expected a whole number >= 1, <= 4096, got 2.5",
         ),
         (
-            "objective: {in_time_share: 0.9}",
-            "omniwatch.yaml: objective.page_burn: expected a number < 10, all answers late with an in_time_share of 0.9",
+            "objective: {in_time_share: 0.8}",
+            "omniwatch.yaml: objective.page_burn: expected a number < 5, all answers late with an in_time_share of 0.8",
         ),
         (
             "frames: {cache_win: 3000, client_win: 6000}",

@@ -150,9 +150,9 @@ def test_trouble_raises_uses_up_the_number_and_passes(path, trouble):
         path.mkdir()
     elif trouble == "unwritable":
         # Not even root may write this one.
-        path.symlink_to("/proc/version")
+        spool.path = Path("/proc/version")
     else:
-        path.symlink_to("/dev/full")
+        spool.path = Path("/dev/full")
     for _ in range(3):
         with pytest.raises(OSError, match=r"."):
             spool.write(video())
@@ -161,7 +161,7 @@ def test_trouble_raises_uses_up_the_number_and_passes(path, trouble):
     elif trouble == "directory":
         path.rmdir()
     else:
-        path.unlink()
+        spool.path = path
     spool.write(video())
     assert numbers(target) == [3]
 
