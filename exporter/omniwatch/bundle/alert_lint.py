@@ -53,7 +53,7 @@ class Case(msgspec.Struct):
 class Test(msgspec.Struct):
     """One series of samples and what is expected of it."""
 
-    alert_rule_test: list[Case] = []
+    alert_rule_test: list[Case] | None = None
 
 
 class TestFile(msgspec.Struct):
@@ -73,7 +73,7 @@ def of_alerts(
     rules: list[RulesFile], tests: list[TestFile], runbooks: Path
 ) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each alert with what is wrong with it and what is only style: annotations, tests, page."""
-    cases = [case for file in tests for test in file.tests for case in test.alert_rule_test]
+    cases = [case for file in tests for test in file.tests for case in test.alert_rule_test or []]
     for rule in alerts(rules):
         expected = {bool(case.exp_alerts) for case in cases if case.alertname == rule.alert}
         wrong = list(_annotations(rule))
