@@ -79,7 +79,7 @@ def test_throttling_is_a_ticket_over_1_percent(tmp_path: Path) -> None:
         ('{state="inactive"}', '{state="active"}'),
         ("for: 15s", "for: 20s"),
         ("humanizePercentage", "humanize"),
-        ("/DeviceSignalsLost.md", "/SidecarBlind.md"),
+        ("/MemoryNearlyGone.md", "/SidecarBlind.md"),
     ],
 )
 def test_the_unit_tests_notice_a_rule_that_is_written_wrong(tmp_path: Path, old: str, new: str) -> None:

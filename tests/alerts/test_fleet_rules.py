@@ -243,7 +243,7 @@ def test_a_device_of_a_fleet_sends_its_alerts_to_the_fleets_alertmanagers(tmp_pa
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("alertmanager_urls: ['https://me:secret@c/']", "expected text like"),
+        ("alertmanager_urls: ['https://me:secret@c/']", "expected text: http:// or https:// address"),
         ("alertmanager_username: me", "fleet.alertmanager_username: goes with alertmanager_password_file"),
         ("client_cert_file: /c", "fleet.client_cert_file: goes with client_key_file"),
     ],

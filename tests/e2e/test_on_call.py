@@ -23,7 +23,7 @@ from omniwatch.demo.local_stack import Stack
 from omniwatch.system.child_process import get
 
 CANNOT = {
-    r"\bsystem(ctl|d-tmpfiles)\b|\btimedatectl\b|^ls -l /run/dbus/": "no systemd runs here",
+    r"\bsystem(ctl|d-tmpfiles)\b|\btimedatectl\b|^ls -l .*/run/dbus/": "no systemd runs here",
     r"^journalctl|^zcat /proc/config.gz|/sys/class/thermal": "no journal, kernel configuration or Jetson is here",
     r"^cat /sys/fs/cgroup/": "which cgroup tree there is differs from machine to machine",
     r"^omniwatch (tune|status|fleet)|:8428|^chronyc": "looks at an installation, or at a fleet's centre",
@@ -37,6 +37,7 @@ LATER = {
     "omni_codec_drift_slope_ppm": "of speech longer than this run's",
     "omni_codec_drift_eta_seconds": "of speech longer than this run's",
     "vllm:num_requests_waiting_by_reason": "newer than the recorded page",
+    "vllm_omni:requests_failed_total": "there once a request has failed",
     "omniwatch_source_free_bytes": "of a source on a full file system",
 }
 """Series that this run need not have, and why."""

@@ -36,7 +36,7 @@ def test_what_is_over_fires_no_longer_and_what_a_device_fell_silent_with_does(tm
         f"uplink:alert_firing{{{b},{TICKET}}}": "0+15x8",
     }
     asked = [status.FIRING.format(slack=30), *expressions(model)]
-    assert len(asked) == 5
+    assert len(asked) == 7
     tests = []
     for at, devices in (("90s", 2), ("120s", 1), ("400s", 1)):
         for one in asked:

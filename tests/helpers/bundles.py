@@ -97,15 +97,16 @@ def unit_tests(
     whole = yaml.safe_load((folder / f"{subject}.test.yaml").read_text())
     parts: dict[frozenset[str], list[dict[str, Any]]] = {}
     for test in whole["tests"]:
-        named = {case["alertname"] for case in test.get("alert_rule_test", ())}
+        named = {case["alertname"] for case in test.get("alert_rule_test") or ()}
         if only is None or named & set(only):
             parts.setdefault(frozenset() if "promql_expr_test" in test else frozenset(named), []).append(test)
     files = []
     for number, (named, tests) in enumerate(parts.items()):
         rules = yaml.safe_load((folder / f"{subject}.rules.yaml").read_text())
         if named:
+            needed = _needed([rule for group in rules["groups"] for rule in group["rules"]], named)
             for group in rules["groups"]:
-                group["rules"] = _needed(group["rules"], named)
+                group["rules"] = [rule for rule in group["rules"] if _name(rule) in needed]
         part = f"{subject}-{number}"
         (folder / f"{part}.rules.yaml").write_text(yaml.safe_dump(rules))
         read = [
@@ -119,19 +120,24 @@ def unit_tests(
     return promtool("test", "rules", *files, cwd=directory)
 
 
-def _needed(rules: list[dict[str, Any]], named: Collection[str]) -> list[dict[str, Any]]:
-    """The rules of some alerts, and those that their expressions name."""
+def _name(rule: dict[str, Any]) -> str:
+    name: str = rule.get("alert") or rule["record"]
+    return name
 
-    def name(rule: dict[str, Any]) -> str:
-        return rule.get("alert") or rule["record"]
 
-    needed = {name(rule) for rule in rules} & set(named)
+def _needed(rules: list[dict[str, Any]], named: Collection[str]) -> set[str]:
+    """The names of some alerts, and of the rules that their expressions name."""
+    needed = set(named)
     while (
-        more := {name(r) for r in rules if any(name(r) in k["expr"] for k in rules if name(k) in needed)}
+        more := {
+            _name(rule)
+            for rule in rules
+            if any(_name(rule) in one["expr"] for one in rules if _name(one) in needed)
+        }
         - needed
     ):
         needed |= more
-    return [rule for rule in rules if name(rule) in needed]
+    return needed
 
 
 def changed_settings(group: str, **values: Any) -> Settings:

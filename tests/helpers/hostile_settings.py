@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from omniwatch.bundle import render
+from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.settings import Settings, explain, parse
 
 TEXTS = (
@@ -114,8 +115,10 @@ def consume(settings: Settings) -> dict[PurePosixPath, str]:
     read: dict[str, Any] = {}
     for path, text in files.items():
         text.encode()
+        if path.name.endswith(".test.yaml"):
+            continue  # Read by promtool alone; with a wait of years they are large.
         if path.suffix in (".yaml", ".yml"):
-            read[path.name] = yaml.safe_load(text)
+            read[path.name] = load_yaml(text)
         elif path.suffix == ".json":
             read[path.name] = json.loads(text)
         elif path.suffix == ".service":

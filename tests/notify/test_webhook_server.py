@@ -174,7 +174,8 @@ def test_an_address_that_cannot_be_is_said_at_the_start(tmp_path, url, message):
         *(
             (
                 f"notify: {{listen_address: '{address}', robots: [{{kind: wecom, url_file: /absent}}]}}",
-                f'Error: omniwatch.yaml: notify.listen_address: expected HOST:PORT, got "{address}"\n',
+                "Error: omniwatch.yaml: notify.listen_address: expected text: HOST:PORT, or :PORT, "
+                f"got {json.dumps(address)}\n",
             )
             for address in ("127.0.0.1:99999", "127.0.0.1:²", "127.0.0.1", "::1:9095", "9095", "[::1]")
         ),

@@ -54,11 +54,15 @@ def selectors(query: str) -> list[Selector]:
 
 
 def alternatives(query: str) -> list[str]:
-    """Return the parts of a query that `or` joins at its top, each a query. Raises PromqlError."""
+    """Return the parts of a query that `or` joins at its top, each a query. Raises PromqlError.
+
+    One with a subquery that leaves its step out stays whole: the parser writes that as a range, which is another query.
+    """
     try:
-        return [str(part) for part in _alternatives(promql_parser.parse(query))]
+        parts = [str(part) for part in _alternatives(promql_parser.parse(query))]
     except ValueError as error:
         raise PromqlError(" ".join(str(error).split())) from error
+    return [query] if len(parts) == 1 or re.search(r":\s*\]", query) else parts
 
 
 def _alternatives(expression: Any) -> Iterator[Any]:
