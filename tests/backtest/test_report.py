@@ -286,7 +286,7 @@ RULES = "groups: [{name: g, rules: [{alert: A, expr: omni_streams > 9}]}]\n"
         ),
         (
             ["good", "--against", "bad.yaml"],
-            'bad.yaml: alerts.drift_page_ms: expected a number > 0, <= 1e+09, got "sixty"',
+            'bad.yaml: alerts.drift_page_ms: expected a number >= 0.001, <= 1e+09, got "sixty"',
         ),
         (["good", "--plot", "a.pdf"], "a.pdf: a plot ends in .svg or .png"),
     ],

@@ -90,7 +90,9 @@ def test_a_settings_file_is_rendered_first(tmp_path, shipped):
     failed = run("--config.file", settings, exit_code=1).output
     assert "FAILED: delivery: omniwatch.yaml: receivers: nobody is told of a page" in failed
     settings.write_text("alerts: {drift_page_ms: sixty}")
-    message = 'Error: omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, <= 1e+09, got "sixty"\n'
+    message = (
+        'Error: omniwatch.yaml: alerts.drift_page_ms: expected a number >= 0.001, <= 1e+09, got "sixty"\n'
+    )
     assert run("--config.file", settings, exit_code=2).stderr == message
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis
 
 from helpers.bundles import changed_settings, promtool, rendered
@@ -15,14 +15,21 @@ from helpers.hostile_settings import consume, hostile
 from omniwatch.bundle import check
 from omniwatch.settings import Settings, SettingsError, parse
 
+HOSTILE = hypothesis(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+"""Not made smaller when one fails: it takes minutes, and the message names the setting."""
 
-@hypothesis(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+
+@hypothesis(HOSTILE, max_examples=5)
 @given(hostile())
 def test_whatever_is_accepted_renders_and_says_what_was_set(found: tuple[Settings, int, int]) -> None:
     consume(found[0])
 
 
-@hypothesis(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@hypothesis(HOSTILE, max_examples=1, derandomize=True)
 @given(hostile())
 def test_what_is_rendered_of_it_is_taken_by_promtool_and_amtool(found: tuple[Settings, int, int]) -> None:
     results = check.check_files(consume(found[0]), unit_tests=False, whole=False)

@@ -196,7 +196,7 @@ def test_an_upgrade_without_a_profile_leaves_the_model_server_alone(root: Path) 
         (
             "alerts: {drift_page_ms: sixty}",
             [],
-            'alerts.drift_page_ms: expected a number > 0, <= 1e+09, got "sixty"',
+            'alerts.drift_page_ms: expected a number >= 0.001, <= 1e+09, got "sixty"',
         ),
         (
             None,

@@ -101,7 +101,7 @@ def bad(tmp_path):
         (["exporter", "--config.file={dir}/missing.yaml"], "missing.yaml: No such file"),
         (
             ["exporter", "--config.file={dir}/bad.yaml"],
-            'alerts.drift_page_ms: expected a number > 0, <= 1e+09, got "sixty"',
+            'alerts.drift_page_ms: expected a number >= 0.001, <= 1e+09, got "sixty"',
         ),
         (["exporter", "--config.check", "--config.file={dir}/bad.yaml"], "bad.yaml: alerts.drift_page_ms"),
         (

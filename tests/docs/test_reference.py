@@ -53,7 +53,12 @@ def test_every_event_field_is_described(struct):
 def test_defaults_and_limits_are_those_of_the_types():
     by_name = {field.name: field for field in field_docs.fields(settings.Alerts)}
     drift = by_name["drift_page_ms"]
-    assert (drift.default, drift.unit, drift.limits, drift.kind) == ("`60`", "ms", "> 0, ≤ 1e+09", "number")
+    assert (drift.default, drift.unit, drift.limits, drift.kind) == (
+        "`60`",
+        "ms",
+        "≥ 0.001, ≤ 1e+09",
+        "number",
+    )
     share = by_name["turns_share"]
     assert (share.default, share.limits) == ("`0.2`", "≥ 0.0001, ≤ 0.9999")
 

@@ -255,7 +255,7 @@ def test_settings_that_do_not_hold_are_evidence_not_a_hindrance(tmp_path):
     bad.write_text("alerts: {drift_page_ms: sixty}\n")
     target = tmp_path / "out.tar.gz"
     result = doctor("--config.file", bad, "--prometheus", "http://127.0.0.1:1", "--output", target)
-    assert "configuration: omniwatch.yaml: alerts.drift_page_ms: expected a number > 0" in result.stdout
+    assert "configuration: omniwatch.yaml: alerts.drift_page_ms: expected a number >= 0.001" in result.stdout
     assert "not had: settings: " in result.stderr
     with tarfile.open(target) as archive:
         assert archive.extractfile("omniwatch-doctor/config/omniwatch.yaml").read() == (

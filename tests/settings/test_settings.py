@@ -29,15 +29,15 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
     [
         (
             "alerts:\n  drift_page_ms: sixty",
-            'omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, <= 1e+09, got "sixty"',
+            'omniwatch.yaml: alerts.drift_page_ms: expected a number >= 0.001, <= 1e+09, got "sixty"',
         ),
         (
             "alerts: {drift_page_ms: -1}",
-            "omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, <= 1e+09, got -1",
+            "omniwatch.yaml: alerts.drift_page_ms: expected a number >= 0.001, <= 1e+09, got -1",
         ),
         (
             "alerts: {drift_page_ms: .nan}",
-            "omniwatch.yaml: alerts.drift_page_ms: expected a number > 0, <= 1e+09, got NaN",
+            "omniwatch.yaml: alerts.drift_page_ms: expected a number >= 0.001, <= 1e+09, got NaN",
         ),
         ("alerts: {drift_page: 1}", "omniwatch.yaml: alerts.drift_page: no such setting"),
         ("alert: {}", "omniwatch.yaml: alert: no such setting"),

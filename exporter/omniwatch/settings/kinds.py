@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Positive = Annotated[float, Meta(ge=0.001, le=1e9)]
 Share = Annotated[float, Meta(ge=0.0001, le=0.9999)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 """As many as a double counts: Prometheus' numbers are doubles."""
