@@ -94,17 +94,19 @@ class StreamTable:
     def apply_all(self, batch: Iterable[events.Event], source: str = "") -> None:
         """Take events of one source in their order."""
         live, handlers, stale_s = self.state.streams, self._handlers, self._stale_s
+        step_s, back_s = STEP_S, -CLOCK_STEP_S
         for event in batch:
+            t = event.t
             stream = live.get(event.stream)
             if stream is None:
                 stream = self._open(event)
-            elif (m := event.m) is not None and not -STEP_S < event.t - m - stream.ahead < STEP_S:
-                stream.follow_clock(event.t - m)
-                if stream.closing or event.t - stream.last_t > stale_s:
+            elif (m := event.m) is not None and not -step_s < t - m - stream.ahead < step_s:
+                stream.follow_clock(t - m)
+                if stream.closing or t - stream.last_t > stale_s:
                     stream = self._take_up_again(stream, event)
-            elif stream.closing or not -CLOCK_STEP_S < event.t - stream.last_t <= stale_s:
+            elif stream.closing or not back_s < t - stream.last_t <= stale_s:
                 stream = self._take_up_again(stream, event)
-            stream.last_t = event.t
+            stream.last_t = t
             stream.source = source
             handlers[type(event)](stream, event)
 
@@ -214,7 +216,10 @@ class StreamTable:
             self._playback_over(stream)
 
     def _sample(self, stream: Stream, t: float, drift_ms: float) -> None:
-        stream.drift_ms, stream.drift_t, stream.sampled_shift_ms = drift_ms, t, stream.shifted_ms
+        shifted_ms = stream.shifted_ms
+        stream.drift_ms = drift_ms
+        stream.drift_t = t
+        stream.sampled_shift_ms = shifted_ms
         size = drift_ms if drift_ms >= 0 else -drift_ms
         if size > stream.worst_ms:
             stream.worst_ms = size
@@ -225,7 +230,7 @@ class StreamTable:
         trend = stream.trend
         if t >= trend.full_t:
             trend.close(t)
-        trend.filling.append(drift_ms + stream.shifted_ms)
+        trend.filling.append(drift_ms + shifted_ms)
 
     def _stream_start(self, stream: Stream, event: events.StreamStart) -> None:
         if event.peer != stream.peer:
@@ -271,8 +276,9 @@ class StreamTable:
                 self._begin_speech(stream, event)
             unheard = turn is None or turn == stream.turn
         count = 1 if dur_ms == self._frame_ms else max(1, round(dur_ms / self._frame_ms))
+        dur_s = dur_ms / 1000
         totals.audio_frames += count
-        totals.audio_seconds += dur_ms / 1000
+        totals.audio_seconds += dur_s
         frame_id = event.frame_id
         if frame_id is not None:
             watch = stream.frames
@@ -283,13 +289,14 @@ class StreamTable:
         codes = event.codes
         if codes is not None and is_corrupt(codes, event.checksum, self._codebook_size):
             totals.audio_frames_corrupt += 1
-        if event.expert_mask is not None:
-            totals.expert_masks[event.expert_mask] += count
+        mask = event.expert_mask
+        if mask is not None:
+            totals.expert_masks[mask] += count
         if not unheard:
             return
         player = stream.player
         if player.start_t >= 0 and t <= player.end_t:
-            player.end_t += dur_ms / 1000
+            player.end_t += dur_s
             player.sent_ms += dur_ms
         else:
             totals.audio_underrun_seconds += player.send(t, dur_ms, self._buffer_s)

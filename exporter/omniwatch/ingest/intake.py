@@ -63,12 +63,14 @@ class Intake:
 
     def _take(self, chunk: bytes, table: StreamTable) -> None:
         lines: list[Any] = decode_lines(chunk)
-        if Invalid in set(map(type, lines)):
+        kinds = Counter(map(type, lines))
+        if kinds.pop(Invalid, 0):
             self._refuse([line for line in lines if type(line) is Invalid])
             lines = [line for line in lines if type(line) is not Invalid]
         fresh = self.sequence.fresh(lines)
+        if len(fresh) < len(lines):
+            kinds = Counter(map(type, fresh))
         counts = self.counts
-        kinds = Counter(map(type, fresh))
         for kind, count in kinds.items():
             counts.events[EV_OF.get(kind, "unknown")] += count
         if Unknown in kinds:
