@@ -39,7 +39,18 @@ tests:
               runbook_url: https://wiki.example/runbooks/VoiceMissing.md
               dashboard_url: https://wiki.example/d/omni-streaming?var-stream=0&viewPanel=11
 """
-PAGE = "\n".join(["# VoiceMissing", *(f"\n## {section}\n\nWords." for section in alert_lint.SECTIONS)])
+HEAD = """# VoiceMissing
+
+## First 60 seconds
+
+- **Till morning?** No: a listener waits.
+- **Who suffers:** one listener.
+- **Command:** `omniwatch status`
+- **Picture:** Streaming, panel "Waiting for speech that is due": a line that climbs.
+
+Severity: page · expected: never · escalate to: the owner of the model server · dashboard: Streaming
+"""
+PAGE = "\n".join([HEAD, *(f"## {section}\n\nWords.\n" for section in alert_lint.SECTIONS[1:])])
 
 
 @pytest.fixture
@@ -93,10 +104,12 @@ def test_a_new_alert_with_all_its_pieces_passes(tmp_path, extended):
         (f"{RULES}.j2", "{{ $value }}", "some", "LINT: alert: VoiceMissing: the description does not say the value"),
         (f"{RULES}.j2", "alert: VoiceMissing", "alert: stream_silent",
          "LINT: alert: stream_silent: the name is not in CamelCase"),
-        ("runbooks/VoiceMissing.md", "## Impact\n\nWords.", "## Impact\n",
+        ("runbooks/VoiceMissing.md", "## Impact\n\nWords.", "## Impact",
          'LINT: runbook: VoiceMissing.md: nothing under "Impact"'),
         ("runbooks/VoiceMissing.md", "## Mitigation", "## Mending",
          'LINT: runbook: VoiceMissing.md: nothing under "Mitigation"'),
+        ("runbooks/VoiceMissing.md", HEAD, "# VoiceMissing\n",
+         'LINT: runbook: VoiceMissing.md: nothing under "First 60 seconds"'),
     ],
 )  # fmt: skip
 def test_each_piece_that_a_new_alert_lacks_is_found(tmp_path, extended, name, old, new, found):

@@ -1,4 +1,4 @@
-"""What the runbook pages tell a person to type: their fenced shell commands, a line each, and those within the text."""
+"""What the runbook pages tell a person to type: the command of the head and the fenced ones, a line each, and those within the text."""
 
 from __future__ import annotations
 
@@ -50,11 +50,12 @@ def _pipeline(text: str) -> list[list[str]]:
 
 
 def fenced() -> list[Command]:
-    """Return every line of every fenced block, in order."""
+    """Return the command of every head and every line of every fenced block, in order."""
+    typed = r"(?<=^- \*\*Command:\*\* `)[^`\n]+(?=`$)|(?<=^```sh\n).*?(?=^```$)"
     return [
         Command(page.stem, line)
         for page in PAGES
-        for block in re.findall(r"^```sh\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for block in re.findall(typed, page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for line in block.splitlines()
         if line.strip()
     ]

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from omniwatch.bundle import dashboard_lint
+from omniwatch.bundle import dashboard_lint, runbook_lint
 
-SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation", "Verification")
+SECTIONS = (runbook_lint.HEADING, "Meaning", "Impact", "Diagnosis", "Mitigation", "Verification")
 """What a runbook page holds, in this order, each with text."""
 HEARTBEAT = "none"
 """The severity of an alert that always fires, to show that alerting works: it cannot be silent."""
@@ -88,22 +88,49 @@ def of_alerts(
 
 def of_pages(rules: list[RulesFile], runbooks: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield each runbook page's file name with what is amiss with it. Raises OSError."""
-    named = {rule.alert for rule in alerts(rules)}
+    severities = {rule.alert: str(rule.labels.get("severity") or "") for rule in alerts(rules)}
     for page in sorted(runbooks.glob("*.md")):
-        style = [] if page.stem in named else ["no alert has this name"]
-        yield page.name, style + [f'nothing under "{section}"' for section in _missing_sections(page)]
+        text = page.read_text(encoding="utf-8", errors="replace")
+        style = [f'nothing under "{section}"' for section in _missing_sections(text)]
+        if page.stem not in severities:
+            style.insert(0, "no alert has this name")
+        elif not style:
+            style += runbook_lint.faults(text, severities[page.stem])
+        yield page.name, style
 
 
 def lost_alerts(rules: list[RulesFile], models: dict[str, dashboard_lint.Model]) -> Iterator[tuple[str, str]]:
     """Yield each alert whose dashboard_url leads to no panel of these dashboards (by uid), with why."""
     for rule in alerts(rules):
-        address = _TEMPLATE.sub("", str(rule.annotations.get("dashboard_url") or ""))
+        address = _address(rule)
         if not address:
             continue
         if nowhere := dashboard_lint.lost(address, models):
             yield rule.alert, nowhere
         elif not parse_qs(urlsplit(address).query).get("viewPanel"):
             yield rule.alert, "names no panel (viewPanel=)"
+
+
+def other_pictures(
+    rules: list[RulesFile], models: dict[str, dashboard_lint.Model], runbooks: Path
+) -> Iterator[tuple[str, str]]:
+    """Yield each runbook page whose picture is not the panel that its alert leads to, with both. Raises OSError."""
+    for rule in alerts(rules):
+        page = runbooks / f"{rule.alert}.md"
+        if not page.is_file():
+            continue
+        named = runbook_lint.picture(page.read_text(encoding="utf-8", errors="replace"))
+        leads_to = dashboard_lint.titles(_address(rule), models)
+        if named and leads_to and named != leads_to:
+            yield (
+                page.name,
+                'Picture: {}, panel "{}"; the alert leads to {}, panel "{}"'.format(*named, *leads_to),
+            )
+
+
+def _address(rule: Rule) -> str:
+    """Return where an alert leads to, without what Prometheus fills in."""
+    return _TEMPLATE.sub("", str(rule.annotations.get("dashboard_url") or ""))
 
 
 def _annotations(rule: Rule) -> Iterator[str]:
@@ -128,9 +155,8 @@ def _style(rule: Rule) -> Iterator[str]:
         yield "the description does not say the value"
 
 
-def _missing_sections(page: Path) -> list[str]:
-    """Return the sections that a runbook page does not have or leaves empty. Raises OSError."""
-    text = page.read_text(encoding="utf-8", errors="replace")
+def _missing_sections(text: str) -> list[str]:
+    """Return the sections that a runbook page does not have or leaves empty."""
     parts = re.split(r"^## +(.+?) *$", text, flags=re.MULTILINE)[1:]
     filled = {title for title, body in zip(parts[::2], parts[1::2], strict=True) if body.strip()}
     return [section for section in SECTIONS if section not in filled]

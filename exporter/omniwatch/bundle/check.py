@@ -294,6 +294,8 @@ def _dashboards(directory: Path, rules: list[RulesFile], find: Find, *, whole: b
         yield from _verdict("dashboard", names[uid], dead, dashboard_lint.lint(model))
     for alert, nowhere in alert_lint.lost_alerts(rules, models) if whole else ():
         yield Result(Status.FAILED, "alert", alert, f"dashboard_url: {nowhere}")
+    for page, other in alert_lint.other_pictures(rules, models, directory / "runbooks") if whole else ():
+        yield Result(Status.LINT, "runbook", page, other)
     if models:
         yield _queries(models, find("promtool"))
 

@@ -80,6 +80,16 @@ def lost(address: str, models: dict[str, Model]) -> str:
     return ""
 
 
+def titles(address: str, models: dict[str, Model]) -> tuple[str, str] | None:
+    """Return the names of the dashboard and of the panel that an address leads to; None where it leads to none."""
+    parts = urlsplit(address)
+    model = models.get(parts.path.rpartition("/")[2], {})
+    for panel in panels(model):
+        if parse_qs(parts.query).get("viewPanel") == [str(panel.get("id"))]:
+            return str(model.get("title")).rpartition("/ ")[2], str(panel.get("title"))
+    return None
+
+
 def _name(panel: Model) -> str:
     return f"panel {panel.get('id')}"
 
