@@ -107,7 +107,7 @@ class TurnEnd(Event, tag="turn_end"):
     turn: Turn
     """The turn."""
     reason: str
-    """Why it ended, in the writer's words."""
+    """Why it ended, in the writer's words. The server's failure is "error" or "failed"; a request that was wrong is "refused"."""
 
 
 class Rtt(Event, tag="rtt"):

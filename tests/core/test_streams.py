@@ -9,6 +9,7 @@ from helpers.events import T0, asked, audio, ended, feed, outcomes, table, video
 from helpers.wire import EXPECTED, TurnNumbers, wire_events
 from omniwatch import events as ev
 from omniwatch.core.streams import State, StreamTable
+from omniwatch.core.totals import OUTCOMES
 from omniwatch.settings import Alerts, Settings
 
 
@@ -159,6 +160,7 @@ def test_rtt_is_seen_from_the_server_until_a_client_tells_and_stays_until_the_ne
         ([asked(0), audio(1, turn=1), ended(2, reason="martian")], {"other": 1}),
         ([asked(0), ended(2)], {"no_audio": 1}),
         ([asked(0), ended(2, reason="error")], {"failed": 1}),
+        ([asked(0), ended(2, reason="refused")], {"refused": 1}),
         ([asked(0), asked(1, 2), audio(2, turn=2), ended(3, 2)], {"abandoned": 1, "completed": 1}),
         ([asked(0), audio(1, turn=1), ended(2), ended(3)], {"completed": 1}),
         ([audio(0), audio(0.1)], {}),
@@ -249,6 +251,15 @@ def test_state_survives_as_plain_data():
     for event in recorded[200:]:
         again.apply(event)
     assert again.state == whole.state
+
+
+def test_an_outcome_that_an_older_program_did_not_count_is_counted_after_all():
+    live = table()
+    del live.totals.turns["refused"]
+    again = StreamTable(Settings(), msgspec.msgpack.decode(msgspec.msgpack.encode(live.state), type=State))
+    assert list(again.totals.turns) == list(OUTCOMES)
+    feed(again, asked(0), ended(2, reason="refused"))
+    assert outcomes(again) == {"refused": 1}
 
 
 def test_a_new_page_threshold_is_an_edge_of_the_drift_histograms():

@@ -192,7 +192,9 @@ def some_chat(rng: random.Random) -> list[Step]:
     data = json.dumps(asked).encode()
     steps = request(0, mangled(rng, data) if rng.random() < 0.2 else data, cut=rng.choice([1, 1, 3]))
     steps.append(
-        response(0, rng.choice([200, 200, 200, 400]), rng.choice(["text/event-stream", "application/json"]))
+        response(
+            0, rng.choice([200, 200, 200, 400, 500]), rng.choice(["text/event-stream", "application/json"])
+        )
     )
     stream = b"".join(
         b"data: " + some_json(rng, CHAT) + rng.choice([b"\n\n", b"\r\n\r\n"])

@@ -17,12 +17,15 @@ from helpers.scripted_tap import (
     request,
     response,
     said,
+    scope_of,
     sse_recording,
     turn_numbers,
     wav,
 )
 from helpers.wire import WIRE
 from omniwatch import events as ev
+from omniwatch.core.streams import StreamTable
+from omniwatch.settings import Settings
 
 ASKED = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
 
@@ -211,18 +214,151 @@ def test_an_error_in_the_stream_fails_the_turn(tapped):
     assert said(tapped.events())[-1][3] == "failed"
 
 
+def test_an_error_before_the_first_speech_fails_the_turn_as_well(tapped):
+    error = b'data: {"error": {"message": "engine died", "code": 500}}\n\n'
+    tapped.connect([*request(1, ASKED), *answer(2, error)], CHAT)
+    assert ends(tapped) == [(2, "turn", "failed")]
+
+
+def ends(tapped: Tapped) -> list[tuple[float, str, str]]:
+    """Each turn's time and its end, of turns without speech."""
+    found = said(tapped.events())
+    assert [event[1] for event in found] == ["stream_start", "turn", "turn_end"] * (len(found) // 3)
+    return [(asked[0], asked[1], ended[3]) for _, asked, ended in zip(*[iter(found)] * 3, strict=True)]
+
+
+def refusal(status: int, asked: bytes | dict[str, Any] = ASKED) -> list[Step]:
+    return [*request(1, asked), response(9, status, "application/json"), body(9, b"{}", more=False)]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (500, "error"),
+        (503, "error"),
+        (599, "error"),
+        (408, "error"),
+        (429, "error"),
+        (400, "refused"),
+        (404, "refused"),
+        (422, "refused"),
+    ],
+)
+@pytest.mark.parametrize("modalities", [None, ["text", "audio"]])
+def test_a_status_in_place_of_speech_ends_the_turn(tapped, status, reason, modalities):
+    """Both at the moment of the answer: no reader takes them for events of a clock that was set back."""
+    asked = ASKED if modalities is None else ASKED | {"modalities": modalities}
+    sent = tapped.connect(refusal(status, asked), CHAT)
+    assert len(sent[0]["headers"]) == 2
+    assert ends(tapped) == [(9, "turn", reason)]
+
+
+@pytest.mark.parametrize("asked", [b"{", {"x": "y" * 9_000_000}])
+def test_a_request_that_cannot_be_read_may_have_asked_for_speech(tapped, asked):
+    tapped.connect(refusal(500, json.dumps(asked).encode() if isinstance(asked, dict) else asked), CHAT)
+    assert ends(tapped) == [(9, "turn", "error")]
+
+
 @pytest.mark.parametrize(
     "steps",
     [
-        [*request(1, ASKED), response(2, 400), body(3, chunk(wav(80)), more=False)],
-        [*request(1, ASKED), response(2, 200, "application/json"), body(3, chunk(wav(80)), more=False)],
-        [response(2, 401), body(3, b"no", more=False)],
+        refusal(200),
+        refusal(302),
+        refusal(401),
+        refusal(403),
+        refusal(500, ASKED | {"modalities": ["text"]}),
+        refusal(500, ASKED | {"stream": False}),
+        refusal(500, {"messages": []}),
+        [response(2, 500), body(3, b"no", more=False)],
+        [*request(1, ASKED, cut=2)[:1], response(2, 408), body(3, b"late", more=False)],
+        [*request(1, ASKED), gone(2), response(9, 500), body(9, b"", more=False)],
+    ],
+    ids=[
+        "not streamed",
+        "elsewhere",
+        "no key",
+        "no right",
+        "text alone",
+        "not as a stream",
+        "no stream by default",
+        "unread",
+        "half a request",
+        "the client is gone",
     ],
 )
-def test_answers_that_are_no_stream_are_left(tapped, steps):
+def test_other_answers_without_speech_are_left(tapped, steps):
     sent = tapped.connect(steps, CHAT)
     assert len(sent[0]["headers"]) == 2
     assert tapped.events() == []
+
+
+def test_a_warm_up_that_fails_is_left(tapped):
+    tapped.connect(refusal(503), CHAT, query_string=b"vllm_omni_warmup=1")
+    assert tapped.events() == []
+
+
+@pytest.mark.parametrize(("problem", "reasons"), [(RuntimeError, ["error"]), (asyncio.CancelledError, [])])
+def test_an_application_that_ends_without_an_answer(tapped, problem, reasons):
+    async def broken(scope, receive, send):
+        await receive()
+        raise problem
+
+    with pytest.raises(problem):
+        tapped.connect(request(1, ASKED), CHAT, app=broken)
+    assert [reason for _, _, reason in ends(tapped)] == reasons
+
+
+def test_an_application_that_fails_before_or_after_it_was_asked(tapped):
+    async def broken(scope, receive, send):
+        for step in scope["script"]:
+            await (receive() if step.direction == "in" else send(step.message))
+        raise RuntimeError
+
+    for steps in (request(1, ASKED, cut=2)[:1], refusal(400), [*request(1, ASKED), gone(2)]):
+        with pytest.raises(RuntimeError):
+            tapped.connect(steps, CHAT, app=broken, script=steps)
+    assert [reason for _, _, reason in ends(tapped)] == ["refused"]
+
+
+def test_a_client_that_cannot_be_sent_to_has_left(tapped):
+    class GoneServer:
+        async def receive(self):
+            return request(1, ASKED | {"modalities": ["audio"]})[0].message
+
+        async def send(self, message):
+            raise ConnectionResetError
+
+    async def application(scope, receive, send):
+        await receive()
+        await send(response(2).message)
+
+    server = GoneServer()
+    with pytest.raises(ConnectionResetError):
+        asyncio.run(tapped.tap(scope_of(CHAT, app=application), server.receive, server.send))
+    assert [reason for _, _, reason in ends(tapped)] == ["aborted"]
+
+
+def test_a_failed_turn_moves_no_curve_of_its_listener(tapped):
+    """While one answer is being heard, another request of the same client, asked long before, fails."""
+    speech = [*request(1, ASKED), *answer(1.5, chunk(wav(8000)))]
+    tapped.connect(speech, CHAT)
+    tapped.connect(refusal(500), CHAT)
+    events = tapped.events()
+    table = StreamTable(Settings())
+
+    def curves() -> list[Any]:
+        (stream,) = table.streams
+        return [
+            [table.drift_ms(stream, t), table.rtt_ms(stream, t), stream.silent_s(t), stream.player.end_t]
+            for t in (9.1, 9.3)
+        ]
+
+    table.apply_all(events[:4])
+    before = curves()
+    assert before[0][:2] == [0.0, 500]
+    table.apply_all(events[4:])
+    assert curves() == before
+    assert {name: n for name, n in table.totals.turns.items() if n} == {"completed": 1, "failed": 1}
 
 
 def names(tapped: Tapped) -> list[str]:

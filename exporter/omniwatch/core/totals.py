@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from omniwatch.settings.histograms import DRIFT_EDGES, EXTRA_DELAY_EDGES, RTT_EDGES
 
-OUTCOMES = ("completed", "aborted", "interrupted", "failed", "no_audio", "abandoned", "other")
+OUTCOMES = ("completed", "aborted", "interrupted", "failed", "no_audio", "abandoned", "refused", "other")
+"""Refused: the request was wrong, so that the turn says nothing of the server."""
 RESUME_RESULTS = ("hit", "replay", "gone", "ahead", "unknown", "refused", "other")
 NOT_OURS = ("junk", "unauthorized")
 """Results of requests that no client of the server's sent, or not with its key; they are no failed returns."""
@@ -84,6 +85,10 @@ class Totals:
     rtx_requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RTX_RESULTS, 0))
     expert_masks: list[int] = field(default_factory=lambda: [0] * 256)
     """Frames per value of expert_mask; what each expert had is worked out when asked."""
+
+    def __post_init__(self) -> None:
+        """Count the outcomes, too, that the program which wrote a checkpoint did not know."""
+        self.turns = dict.fromkeys(OUTCOMES, 0) | self.turns
 
     @classmethod
     def empty(cls, drift_page_ms: float) -> Totals:

@@ -81,6 +81,8 @@ class Tap:
             await self.app(scope, receive, send)
             return
 
+        reason, gone = "error", False
+
         async def watched_receive() -> Message:
             message = await receive()
             try:
@@ -90,13 +92,17 @@ class Tap:
             return message
 
         async def watched_send(message: Message) -> None:
+            nonlocal gone
             try:
                 message = watch.sent(message)
             except Exception:
                 self._complain()
-            await send(message)
+            try:
+                await send(message)
+            except OSError:
+                gone = True
+                raise
 
-        reason = "error"
         try:
             await self.app(scope, watched_receive, watched_send)
             reason = "closed"
@@ -105,7 +111,7 @@ class Tap:
             raise
         finally:
             try:
-                watch.over(reason)
+                watch.over("cancelled" if gone else reason)
             except Exception:
                 self._complain()
 

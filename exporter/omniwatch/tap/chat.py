@@ -16,6 +16,10 @@ from omniwatch.tap.sse import EventLines
 from omniwatch.tap.stream_events import Moment, StreamEvents, peer_of
 
 PATH = "/v1/chat/completions"
+STRANGER = (401, 403)
+"""Statuses for whoever has no right to ask: no client of this server, so that no turn is made of it."""
+BUSY = (408, 429)
+"""Statuses below 500 that speak of the server and not of the request."""
 
 
 class Format(msgspec.Struct):
@@ -28,6 +32,7 @@ class Request(msgspec.Struct):
     """What is used of a request."""
 
     user: str | None = None
+    stream: bool | None = None
     modalities: list[str] | None = None
     audio: Format | None = None
 
@@ -67,7 +72,11 @@ _chunk = msgspec.json.Decoder(Chunk)
 
 
 class ChatObserver:
-    """One request. An answer without speech makes no turn, unless the request named audio among its modalities."""
+    """One request. An answer without speech makes no turn, unless the request named audio among its modalities.
+
+    A streamed answer that fails is a turn all the same, unless the request ruled speech out: it ends with "error" where the
+    server answered with another status, or with none, and with "refused" where the status says that the request was wrong.
+    """
 
     def __init__(self, scope: Scope, context: TapContext) -> None:
         self._context = context
@@ -106,19 +115,26 @@ class ChatObserver:
                     self._take(data)
                 if not message.get("more_body"):
                     self._finish("completed")
-        elif message["type"] == "http.response.start" and self._begins_to_stream(message):
-            return with_header(message, self._start())
+        elif message["type"] == "http.response.start":
+            if self._begins_to_stream(message):
+                return with_header(message, self._start())
+            self._end_unheard(_reason_of(message["status"]))
         return message
 
     def over(self, reason: str) -> None:
         """See the end of the request."""
+        if reason == "error" and self._listener is None:
+            self._end_unheard("error")
         self._finish("aborted" if reason == "cancelled" else "failed")
 
-    def _begins_to_stream(self, message: Message) -> bool:
+    def _may_speak(self) -> bool:
         modalities = self._request.modalities if self._request else None
+        return modalities is None or "audio" in modalities
+
+    def _begins_to_stream(self, message: Message) -> bool:
         return (
             message["status"] == 200
-            and (modalities is None or "audio" in modalities)
+            and self._may_speak()
             and self._asked_at is not None
             and not self._over
             and any(
@@ -134,13 +150,22 @@ class ChatObserver:
         self._scope.get(stream_name.CLAIMED, []).append(name)
         self._listener = self._context.listener(name)
         if self._request and self._request.modalities:
-            self._ask(self._listener)
+            self._ask(self._listener, self._asked_at)
         self._report_id = self._context.reports.hand_out(self._listener)
         return self._report_id
 
-    def _ask(self, listener: StreamEvents) -> None:
-        listener.start(peer_of(self._scope), "chat", at=self._asked_at)
-        listener.ask(self._turn, at=self._asked_at)
+    def _end_unheard(self, reason: str) -> None:
+        """Tell of a streamed answer that ends before it begins; of any other it is not known whether it would have spoken."""
+        streamed = self._request is None or self._request.stream
+        if reason != "completed" and streamed and self._asked_at and self._may_speak() and not self._over:
+            self._listener = self._context.listener(self._claim_name())
+            # Asked as it ends: a question long past would seem a clock set back to another request of the same client.
+            self._ask(self._listener, at=None)
+        self._finish(reason)
+
+    def _ask(self, listener: StreamEvents, at: Moment | None) -> None:
+        listener.start(peer_of(self._scope), "chat", at=at)
+        listener.ask(self._turn, at=at)
 
     def _claim_name(self) -> str:
         user = self._request.user if self._request else None
@@ -174,7 +199,7 @@ class ChatObserver:
                     continue
                 self._voice = choice.index
                 if listener.turn is None:
-                    self._ask(listener)
+                    self._ask(listener, self._asked_at)
                 listener.speak(self._turn, dur_ms)
 
     def _duration_ms(self, choice: Choice) -> float:
@@ -191,6 +216,15 @@ class ChatObserver:
             return
         self._over = True
         if self._listener:
+            if reason == "failed" and self._listener.turn is None:
+                self._ask(self._listener, at=None)
             self._listener.finish_all(reason)
         self._context.speaking_to.discard(self._claimed)
         self._context.reports.set_aside(self._report_id)
+
+
+def _reason_of(status: int) -> str:
+    """Return why a turn ends that is answered by a status and no speech."""
+    if status >= 500 or status in BUSY:
+        return "error"
+    return "refused" if status >= 400 and status not in STRANGER else "completed"
