@@ -28,8 +28,8 @@ SCRAPE_TIMEOUT_S = 2.0
 BEAT_S = 60.0
 TICKET_WAIT_S = 30.0
 """A group of tickets waits for so long for others (deploy/alertmanager)."""
-WINDOW_S = 90
-"""Of the alerts that count in a window, so that they end while the test still looks."""
+WINDOW_S = 150
+"""Of the alerts that count in a window: outlasts a ticket's `for` and the wait of its group, and ends while the test still looks."""
 SILENCE_S = 20.0
 """For so long after the end of an alert nothing else may come."""
 SPOOL_KIB = 8192
