@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from omniwatch.bundle import delivery, trial_page, versions
+from omniwatch.bundle import delivery, install, trial_page, versions
 from omniwatch.bundle.versions import LEAST
 from omniwatch.cli.page import command
 from omniwatch.settings import parse
@@ -94,6 +94,15 @@ def test_who_is_told_is_named():
 )
 def test_a_program_that_is_too_old_is_named(words, old):
     assert versions.too_old(LEAST[0], words) == old
+
+
+def test_installing_beside_an_old_program_says_so(tmp_path):
+    old, new = tmp_path / "promtool", tmp_path / "amtool"
+    old.write_text("#!/bin/sh\necho promtool, version 2.15.2\n")
+    new.write_text("#!/bin/sh\necho amtool, version 0.25.0\n")
+    old.chmod(0o755), new.chmod(0o755)
+    says = install.outdated({"promtool": str(old), "amtool": str(new)}.get)
+    assert says == ["note: Prometheus 2.15 is too old: at least 2.31 is needed"]
 
 
 class Api:

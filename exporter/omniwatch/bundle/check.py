@@ -174,19 +174,8 @@ def _read(path: Path) -> Any:
 
 def _versions(find: Find) -> Iterator[Result]:
     """Hold the installed tools against the least versions. One that says none is not judged."""
-    for least in versions.LEAST:
-        program = find(least.program)
-        if program is None:
-            continue
-        try:
-            done = subprocess.run(
-                [program, "--version"], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            yield Result(Status.FAILED, "version", least.what, f"{program}: {error}")
-            continue
-        old = versions.too_old(least, done.stdout + done.stderr)
-        yield Result(Status.FAILED if old else Status.OK, "version", least.what, old)
+    for least, wrong in versions.installed(find):
+        yield Result(Status.FAILED if wrong else Status.OK, "version", least.what, wrong)
 
 
 def _tools(

@@ -13,7 +13,17 @@ from typing import Any
 import msgspec
 
 from omniwatch import settings
-from omniwatch.bundle import bridging, check, interpreter, joining, profiles, program_files, render, wiring
+from omniwatch.bundle import (
+    bridging,
+    check,
+    interpreter,
+    joining,
+    profiles,
+    program_files,
+    render,
+    versions,
+    wiring,
+)
 from omniwatch.bundle.installed_files import Manifest, at, is_packaged, state_of, wanted_state
 from omniwatch.bundle.program_files import HOME, InstallError, Item, PayloadError
 from omniwatch.host.memory import total_bytes
@@ -72,6 +82,11 @@ def remarks(config: Settings, with_tap: bool) -> list[str]:
         f"note: {line}"
         for line in profiles.remarks(profile, config.server.device_memory_gb, with_tap=with_tap)
     ]
+
+
+def outdated(find: check.Find = shutil.which) -> list[str]:
+    """Say which of the programs on this device are too old to read what `omniwatch render` writes for them."""
+    return [f"note: {wrong}" for _, wrong in versions.installed(find) if wrong]
 
 
 def absent_program(root: Path, config: Settings) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+SAY_TIMEOUT_S = 20.0
 
 
 class Least(NamedTuple):
@@ -29,3 +33,19 @@ def too_old(least: Least, words: str) -> str:
     if found is None or (int(found[1]), int(found[2])) >= least.version:
         return ""
     return f"{least.what} {found[1]}.{found[2]} is too old: at least {'.'.join(map(str, least.version))} is needed"
+
+
+def installed(find: Callable[[str], str | None]) -> Iterator[tuple[Least, str]]:
+    """Ask each of those programs that is found for its version: yields what is wrong with it, "" where nothing is."""
+    for least in LEAST:
+        program = find(least.program)
+        if program is None:
+            continue
+        try:
+            done = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, timeout=SAY_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            yield least, f"{program}: {error}"
+        else:
+            yield least, too_old(least, done.stdout + done.stderr)

@@ -116,6 +116,8 @@ def command(
             click.echo(note, err=True)
         for note in install.remarks(config, with_tap) if profile is not None else ():
             click.echo(note, err=True)
+        for note in install.outdated() if root == Path("/") else ():
+            click.echo(note, err=True)
         if changes and profile is not None and (program := install.absent_program(root, config)):
             says = f"profile {config.server.profile} starts {program}, which is not here"
             if systemctl.running(root) and not (no_start or dry_run or as_diff):
