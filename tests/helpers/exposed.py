@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from omniwatch.bundle.promql import Selector, selectors
+from omniwatch.bundle.promql import Selector, alternatives, selectors
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 SETTLED = 4
@@ -71,7 +71,10 @@ def needs(query: str) -> Iterator[Need]:
 
 def has_data(query: str, exposed: Exposed, instant: bool) -> bool:
     """Whether a query of one device must return something; an instant one, at the last page."""
-    return all(_met(need, exposed.of(need.selector, instant), query) for need in needs(query))
+    return any(
+        all(_met(need, exposed.of(need.selector, instant), part) for need in needs(part))
+        for part in alternatives(query)
+    )
 
 
 def _met(need: Need, series: Iterable[list[float]], query: str) -> bool:

@@ -38,6 +38,8 @@ quiet_bucket{{le="+Inf"}} 0
         ('drift{stream="3"}', False),
         ('drift{stream!="0"}', True),
         ("drfit", False),
+        ("drfit or 0 * max by (device) (up)", False),
+        (f"drfit or 0 * max by (device) (drift{ON})", True),
         ("eta < Inf", False),
         ("drift < Inf", True),
         ("drift == 1", True),

@@ -38,6 +38,8 @@ DASHBOARDS = {
     if path.parts[0] == "dashboards" and path.stem != "fleet"
 }
 """But for that of a fleet's centre, which sees what devices send up and scrapes none."""
+SERVERS_OWN = "vllm_omni:"
+"""What a model server tells of itself; `simulate` is none."""
 HAPPENS = {
     "reconnect-jump": {
         "resumption": ["Resumes by result", "Resumes that succeeded"],
@@ -191,6 +193,7 @@ def test_what_a_scenario_is_about_is_seen(run, scenario, dashboards):
 def test_every_query_about_speech_has_data_in_some_scenario(run, dashboard):
     seen: dict[str, bool] = {}
     for scenario in SCENARIOS:
-        for place, (_, found) in asked(run, scenario, dashboard).items():
-            seen[place] = seen.get(place, False) or found
+        for place, (question, found) in asked(run, scenario, dashboard).items():
+            if SERVERS_OWN not in question.expression:
+                seen[place] = seen.get(place, False) or found
     assert [place for place, found in seen.items() if not found] == []
