@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 # What the runbooks' commands need beside Prometheus and Alertmanager; the Debian package recommends the same.
 RUNBOOK_TOOLS := curl iproute2 procps
 
-.PHONY: help demo test test-omni test-system test-chaos test-fleet test-chain demo-chain nightly bench lint docs schema picture pictures plan-pages noise lock deb clean
+.PHONY: help demo test test-omni test-system test-chaos test-fleet test-chain demo-chain nightly bench adversary lint docs schema picture pictures plan-pages noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -54,7 +54,11 @@ bench: $(READY)  ## ratios against peers, on this machine
 	@deploy/setup.sh mtail prometheus victoria-metrics g++ libcurl4-openssl-dev
 	@for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
-nightly: bench  ## what is too long for each change: every benchmark
+adversary: $(READY)  ## attacks made up at random, for half an hour: connections, races, secrets, settings
+	@deploy/setup.sh prometheus prometheus-alertmanager
+	@for attack in tests/adversary/[a-z]*.py; do echo "== $$attack"; $(BIN)/python $$attack || exit 1; done
+
+nightly: bench adversary  ## what is too long for each change: every benchmark, every attack
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

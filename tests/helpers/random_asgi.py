@@ -77,6 +77,12 @@ def some_value(rng: random.Random) -> Any:
     )
 
 
+def noise(ms: float) -> str:
+    """Base64 of a WAV file in which each sample can be told from the others."""
+    silent = base64.b64decode(wav(ms))
+    return base64.b64encode(silent[:44] + random.Random(ms).randbytes(len(silent) - 44)).decode()
+
+
 VOCABULARY = {
     VIDEO: [
         {"type": "video.frame", "data": "/9j/" + "A" * 300, "frame_id": "f1", "pts_ms": 100},
@@ -125,12 +131,12 @@ VOCABULARY = {
         {"type": "error", "error": {"code": "session_resume_expired"}, "code": "processing_error"},
     ],
     CHAT: [
-        {"choices": [{"index": 0, "delta": {"content": wav(80)}}], "modality": "audio"},
+        {"choices": [{"index": 0, "delta": {"content": noise(80)}}], "modality": "audio"},
         {
             "choices": [
                 {
                     "index": 1,
-                    "delta": {"content": wav(2000)},
+                    "delta": {"content": noise(2000)},
                     "audio_metadata": {"frame_count": 1920, "sample_rate_hz": 24000},
                 }
             ],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.asgi import Exchange, chat, frame_count, resuming
+from omniwatch import frames
 from omniwatch.link.fake_server import FakeServer
 from omniwatch.link.virtual import run
 
@@ -132,5 +133,25 @@ def test_shutdown_ends_what_is_held() -> None:
         await asyncio.sleep(1)
         assert received == ["lifespan.startup", "lifespan.shutdown"]
         assert (len(app.store), speaker.left) == (0, 1)
+
+    run(main())
+
+
+@pytest.mark.parametrize("accept", [frames.MEDIA_TYPE, "text/event-stream;omniwatch=resume"])
+def test_an_event_that_is_not_text_passes_as_it_is_and_the_log_quotes_nothing_of_it(
+    accept: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = b'{"choices": [{"index": 0, "delta": {"content": "what was said \xff"}}], "modality": "text"}'
+
+    async def garbled(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"data: %s\n\n" % said, "more_body": False})
+
+    async def main() -> None:
+        app, _, _ = resuming(garbled)
+        assert said in (await chat(app, accept=accept).over()).body
+        assert "what was said" not in caplog.text
 
     run(main())

@@ -237,6 +237,32 @@ def test_a_client_that_comes_back_takes_its_stream_up_again(tapped):
     assert came_back.outage_ms == pytest.approx(5000)
 
 
+def test_a_server_that_says_something_before_it_takes_the_session_up_leaves_no_stream_behind(tapped):
+    tapped.connect([*opening(), created(1), commit(2), duplex(3, 2000, 2000), disconnect(4)], REALTIME)
+    tapped.connect(
+        [
+            *opening(8.5),
+            resume(9),
+            answers(9.1, type="rate_limits.updated"),
+            resumed(9.25),
+            duplex(10, 3000, 1000),
+            disconnect(14),
+        ],
+        REALTIME,
+    )
+    events = tapped.events()
+    assert said(events)[5:] == [
+        (9.1, "stream_start"),
+        (9.25, "stream_end", "resumed"),
+        (9.25, "stream_start"),
+        (9.25, "resume"),
+        (10, "audio", 1, 1000),
+        (14, "turn_end", 1, "aborted"),
+        (14, "stream_end", "disconnect"),
+    ]
+    assert [event.stream == events[0].stream for event in events[5:]] == [False] * 2 + [True] * 5
+
+
 @pytest.mark.parametrize(
     ("answer", "result"),
     [

@@ -53,7 +53,9 @@ class ResponseReader:
         except (KeyError, TypeError, ValueError) as error:
             # An event of a shape no release had: the client gets it as it is.
             if self._seldom("event"):
-                log.warning("an event of the model server was not understood and passes as it is: %r", error)
+                # Its message may quote the event: what a user was told is not for the log.
+                kind = type(error).__name__
+                log.warning("an event of the model server was not understood and passes as it is: %s", kind)
             return [Piece(Kind.EVENT, raw)]
 
     def _note_times(self, last_id: int) -> None:

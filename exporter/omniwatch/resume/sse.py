@@ -96,7 +96,7 @@ def read(raw: bytes) -> Chat:
     """Read one event's data. What is no chat event, or is sound of another kind, comes back without `pcm`."""
     try:
         body = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Chat(raw, {})
     if not isinstance(body, dict):
         return Chat(raw, {})

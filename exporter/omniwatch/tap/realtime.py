@@ -136,7 +136,7 @@ class RealtimeObserver(WebsocketObserver):
         latency_ms = max(0.0, (self.context.monotonic() - asked_m) * 1000.0)
         outage_ms = None
         former = self.context.conversations.get(asked.session_id or "")
-        if result == "hit" and former is not None:
+        if result == "hit" and former is not None and former is not self._conversation:
             if former.left_m is not None:
                 outage_ms = max(0.0, (asked_m - former.left_m) * 1000.0)
             self._take_over(former)
@@ -160,6 +160,11 @@ class RealtimeObserver(WebsocketObserver):
         before = former.holder
         if before is not None:
             before.leave("replaced", "aborted")
+        if self._started:
+            # The server said something else first, which began a stream of this connection's own.
+            self.listener.finish_all("aborted")
+            self.listener.end("resumed")
+            self._started = False
         for token in self._ids:
             self.context.reports.withdraw(token, self.listener)
             self.context.reports.admit(token, former.listener)
