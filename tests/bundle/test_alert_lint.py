@@ -20,6 +20,11 @@ from omniwatch.settings import Settings
 PAGES = sorted((data.root() / "runbooks").glob("*.md"))
 QUERY = re.compile(r"promtool query instant http://127\.0\.0\.1:9090 '([^']+)'")
 
+SILENCE = (
+    "amtool --alertmanager.url=http://127.0.0.1:9093 silence add --duration=15m --comment=restart "
+    """device=orin 'fault=~"speech|server"'"""
+)
+
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
@@ -152,6 +157,16 @@ def test_a_page_has_its_title_and_its_sections_in_order(page):
     text = page.read_text()
     assert text.startswith(f"# {page.stem}\n")
     assert tuple(re.findall(r"^## (.+)$", text, flags=re.MULTILINE)) == alert_lint.SECTIONS
+
+
+@each_page
+def test_a_page_that_leads_to_a_restart_says_first_how_to_silence(page):
+    before, restart, _ = page.read_text().partition(f"systemctl restart {Settings().server.unit}")
+    assert SILENCE in before or not restart
+
+
+def test_most_pages_lead_to_a_restart():
+    assert sum(SILENCE in page.read_text() for page in PAGES) > 10
 
 
 @each_page
