@@ -2,13 +2,19 @@
 
     python tests/suites/chaos/server.py ADDRESS EVENTS SCENARIO FAULT_AT_S [GONE_AT_S]
 
-At GONE_AT_S ten clients come back to find their turns gone. What the events are written by is the tap's own writer. The scenario
-"untapped" is a server that speaks, by its own count, and writes no event.
+At GONE_AT_S ten clients come back to find their turns gone. What the events are written by is the tap's own writer. Other scenarios
+write no event:
+
+    untapped   it speaks, by its own count
+    idle       nobody asks it anything
+    unready    it answers 503 until SIGUSR1, then as the idle one
+    closed     it does not listen until then
 """
 
 from __future__ import annotations
 
 import http.server
+import signal
 import sys
 import threading
 import time
@@ -20,16 +26,18 @@ from omniwatch.simulation import SCENARIOS, events
 from omniwatch.tap.writer import EventWriter
 
 RETURNS = 10
+WITHOUT_EVENTS = ("untapped", "idle", "unready", "closed")
 PAGE = Path(__file__).resolve().parents[2] / "data" / "wire" / "vllm-omni-metrics.txt"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """Answers as the real one did when its page was recorded; with `speaks_since`, an answer has been spoken each second since."""
 
+    status = 200
     speaks_since: float | None = None
 
     def do_GET(self) -> None:
-        self.send_response(200)
+        self.send_response(self.status)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
         self.wfile.write(PAGE.read_bytes())
@@ -55,10 +63,21 @@ def speech(name: str, fault_at_s: float, gone_at_s: float | None) -> Iterator[Ev
 
 
 def main(address: str, path: str, name: str, fault_at_s: str, gone_at_s: str | None = None) -> None:
+    loaded = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda number, frame: loaded.set())
+    if name == "closed":
+        loaded.wait()
     host, _, port = address.partition(":")
     server = http.server.ThreadingHTTPServer((host, int(port)), Handler)
-    if name == "untapped":
-        Handler.speaks_since = time.monotonic()
+    if name in WITHOUT_EVENTS:
+        if name == "untapped":
+            Handler.speaks_since = time.monotonic()
+        elif name == "unready":
+            Handler.status = 503
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            loaded.wait()
+            Handler.status = 200
+            server.shutdown()
         server.serve_forever()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     writer = EventWriter(Path(path), max_bytes=16 * 2**20)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -15,6 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from helpers.systemd_bus import Unit, systemd
 from helpers.waiting import wait_until
 from omniwatch.demo import GRACE_S
 from omniwatch.demo.local_stack import Notice, Pager, Stack
@@ -22,6 +26,7 @@ from omniwatch.settings import Settings
 from omniwatch.system.child_process import ChildProcess, free_port
 
 SERVER = Path(__file__).parent / "server.py"
+CHAT_SERVER = SERVER.with_name("chat_server.py")
 FAULT_AT_S = 12.0
 MODEL_SCRAPE_S = 5.0
 SCRAPE_TIMEOUT_S = 2.0
@@ -47,11 +52,11 @@ def short_windows() -> Settings:
 class Chain:
     """A device whose model server can be killed, and all that its pager is told."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Settings | None = None) -> None:
         self._model_server = f"127.0.0.1:{free_port()}"
         self.stack = Stack(
             directory,
-            short_windows(),
+            settings or short_windows(),
             say=lambda line: None,
             model_server=self._model_server,
             tickets=True,
@@ -62,13 +67,21 @@ class Chain:
         """Start the model server; returns when it speaks."""
         server = self.serve(scenario, *gone_at_s)
         wait_until(lambda: self.value("sum(increase(omni_audio_seconds_total[10s])) > 0"), 60, "it speaks")
-        wait_until(lambda: self.value('up{job="model_server"} == 1'), 60, "it is scraped")
+        self.up()
         return server
 
     def serve(self, scenario: str, *gone_at_s: str) -> ChildProcess:
         """Start the model server."""
         command = [sys.executable, str(SERVER), self._model_server, str(self.stack.events), scenario]
         return self.stack.run("model-server", [*command, str(FAULT_AT_S), *gone_at_s], self._model_server)
+
+    def serve_chats(self) -> ChildProcess:
+        """Start a model server behind the real tap, on a real web server."""
+        command = [sys.executable, str(CHAT_SERVER), self._model_server, str(self.stack.events)]
+        return self.stack.run("chat-server", command, self._model_server)
+
+    def up(self) -> None:
+        wait_until(lambda: self.value('up{job="model_server"} == 1'), 60, "the model server is scraped")
 
     def value(self, expression: str) -> float | None:
         found = self.stack.query(expression)
@@ -115,6 +128,7 @@ def for_s(chain: Chain, alert: str) -> float:
         "TokenRTT": settings.alerts.rtt_for_s,
         "SidecarImpaired": settings.sidecar.impaired_for_s + TICKET_WAIT_S,
         "ResumeFailing": TICKET_WAIT_S,
+        "AnswersFailing": 0.0,
     }[alert]
 
 
@@ -139,6 +153,100 @@ def test_a_model_server_that_is_killed(chain: Chain) -> None:
     server.start()
     chain.await_told("resolved", "ModelServerDown", 30)
     chain.only("ModelServerDown")
+
+
+def ask(server: ChildProcess) -> int:
+    """Ask for speech as a client does; return the status of the answer, heard to its end."""
+    body = json.dumps({"model": "m", "stream": True, "messages": []}).encode()
+    request = urllib.request.Request(f"{server.url}/v1/chat/completions", body)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.timeout(600)
+def test_a_model_server_whose_engine_is_dead(chain: Chain) -> None:
+    """It answers every chat 500, and everything else as if it were well."""
+    few = chain.stack.settings.model_server.failed_min
+    server = chain.serve_chats()
+    server.await_ready("/metrics")
+    wait_until(
+        lambda: chain.value("sum(omni_turns_total) == bool 0"), 30, "they are counted from the first on"
+    )
+    assert [ask(server) for _ in range(few)] == [200] * few
+    wait_until(lambda: chain.value(f'omni_turns_total{{outcome="completed"}} == {few}'), 30, "they were well")
+    server.process.send_signal(signal.SIGUSR1)
+    assert [ask(server) for _ in range(2 * few)] == [500] * 2 * few
+    in_time(chain, "AnswersFailing", time.time())
+    assert chain.await_told("firing", "AnswersFailing", 0).labels["cause"] == "turns"
+    kill(server)
+    server.start()
+    server.await_ready("/metrics")
+    assert [ask(server) for _ in range(3 * few)] == [200] * 3 * few
+    chain.await_told("resolved", "AnswersFailing", 30)
+    chain.only("AnswersFailing")
+
+
+@contextmanager
+def supervised(directory: Path, settings: Settings) -> Iterator[tuple[Chain, Unit]]:
+    """A device that has its model server from systemd, by the bus that its sidecar sees in place of this machine's. Needs root."""
+    bus, unit, chain = directory / "bus", Unit(), Chain(directory / "stack", settings)
+    with systemd(bus, qwen3_omni=unit), chain.stack:
+        sidecar = chain.stack.sidecar
+        sidecar.stop()
+        elsewhere = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /run/dbus && exec "$@"', str(bus)]
+        sidecar.argv[:0] = elsewhere
+        sidecar.start()
+        wait_until(lambda: chain.value('omni_server_unit_state{state="active"} == 1'), 60, "systemd is asked")
+        yield chain, unit
+
+
+@pytest.mark.timeout(600)
+def test_a_model_server_that_ends_over_and_over(tmp_path: Path) -> None:
+    base = Settings()
+    device = msgspec.structs.replace(base.device, restarts_short_s=20)
+    with supervised(tmp_path, msgspec.structs.replace(base, device=device)) as (chain, unit):
+        server = chain.serve("idle")
+        for again in range(1, device.restarts + 1):
+            server.await_ready("/metrics")
+            kill(server)
+            server.start()
+            unit.start_again()
+            wait_until(lambda n=again: chain.value(f"omni_server_unit_restarts_total == {n}"), 30)
+        in_time(chain, "ModelServerDown", time.time(), -for_s(chain, "ModelServerDown"))
+        assert chain.await_told("firing", "ModelServerDown", 0).labels["cause"] == "crash-loop"
+        chain.await_told("resolved", "ModelServerDown", 60)
+        chain.only("ModelServerDown")
+
+
+@pytest.mark.timeout(600)
+def test_a_model_server_that_loads(tmp_path: Path) -> None:
+    """For a while, longer than it may be unreachable: nobody is told. Then for ever."""
+    base = Settings()
+    patient = msgspec.structs.replace(base.model_server, down_for_s=5, load_s=20)
+    with supervised(tmp_path, msgspec.structs.replace(base, model_server=patient)) as (chain, unit):
+        loads_long = f"time() - omni_server_unit_start_time_seconds > {2 * patient.down_for_s + 2}"
+        server = chain.serve("idle")
+        wait_until(lambda: chain.value("device:model_server_last_up:timestamp_seconds"), 90, "it was up")
+        for way in ("unready", "closed"):
+            kill(server)
+            unit.start()
+            started_t = time.time()
+            server = chain.serve(way)
+            if way == "unready":
+                wait_until(lambda: chain.value(loads_long), 60, "it loads")
+                server.process.send_signal(signal.SIGUSR1)
+                chain.up()
+        in_time(chain, "ModelServerDown", started_t + patient.load_s, 1 - patient.down_for_s)
+        notice = chain.await_told("firing", "ModelServerDown", 0)
+        assert notice.labels["cause"] == "loading"
+        assert notice.received_t - started_t >= patient.load_s - 1
+        server.process.send_signal(signal.SIGUSR1)
+        chain.await_told("resolved", "ModelServerDown", 30)
+        chain.only("ModelServerDown")
 
 
 @pytest.mark.timeout(600)
