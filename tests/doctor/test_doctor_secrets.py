@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.planted_secrets import ALPHABETS, SAFE, Plant, shapes
+from helpers.planted_secrets import ALPHABETS, SAFE, Plant, shapes, survivors
 from omniwatch.doctor import bundle, spool, summary
 from omniwatch.doctor.device import MOST_BYTES, AbsentError, Device
 from omniwatch.doctor.pseudonyms import Pseudonyms
@@ -261,18 +261,8 @@ def test_the_archive_is_its_owners_alone(tmp_path):
 
 
 def test_shapes_seed_by_seed_leave_nothing():
-    """Two hundred plants and more of each shape that a log has."""
-    for seed in range(8):
-        plant = Plant(ALPHABETS[SAFE])
-        plant._random.seed(seed)
-        names = Pseudonyms()
-        told = [
-            (line, secret)
-            for line in shapes(plant)
-            for secret in plant.secrets
-            if secret in Redactor()(unspoken(names.unaddressed(safe_fields(line))))
-        ]
-        assert told == []
+    """Hundreds of plants in more than a hundred shapes that a log has."""
+    assert [found for seed in range(8) for found in survivors(seed)] == []
 
 
 @pytest.mark.parametrize(
@@ -285,6 +275,12 @@ def test_shapes_seed_by_seed_leave_nothing():
         "CUDA driver 12.4.5.8, torch 2.9.1+cu130",
         '{"level": "info", "msg": "events lost", "count": 3}',
         "key frames every 2 s; monkey=1",
+        "Loading Qwen3-Omni-30B-A3B-Instruct-AWQ-W4A16 with FlashAttentionBackend and CompressedTensorsW4A16MoEMethod",
+        "exit code: 1, error code=500, status_code: 404",
+        "flash_attn-2.7.4.post1+cu12torch2.6cxx11abiFALSE-cp310-cp310-linux_aarch64.whl",
+        "time to first token ms: 300, per-token latency: 3.5 ms, prompt tokens: 12",
+        "Linux 5.15.148-tegra #1 SMP PREEMPT Tue Jan 7 17:14:38 PST 2025 aarch64, L4T R36.4.3",
+        "nvgpu: 17000000.gpu gv11b_fb_handle_mmu_fault:1234 at 0x0000ffff8a1b2c3d",
     ],
 )
 def test_what_a_log_is_read_for_stays(line):

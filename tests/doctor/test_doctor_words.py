@@ -90,7 +90,7 @@ def test_words_of_an_address_or_a_mailbox_are_not_taken_out_of_everything(tmp_pa
     plain = bundle.gather(device_of(tmp_path))
     found = bundle.gather(device_of(tmp_path, settings))
     assert undelivered(wrong(found)) == undelivered(wrong(plain))
-    own = {"config/omniwatch.yaml": "", "system/clock.txt": "", "status.json": ""}
+    own = {"config/omniwatch.yaml": "", "system/clock.txt": "", "system/disk.txt": "", "status.json": ""}
     assert {**found.files, **own} == {**plain.files, **own}
 
 

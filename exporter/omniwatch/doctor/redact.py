@@ -25,7 +25,7 @@ everywhere they would take along what the bundle is for.
 """
 
 _NAME = (
-    r"(?:pass(?:word|wd|phrase|code)?|secret|token(?!s\b|s_|_ids?\b|iz|_?rtt|_latency|_seconds)|api[_-]?key|apikey|access[_-]?key"
+    r"(?:pass(?:word|wd|phrase|code)?|secret|token(?!s\b|s_|_ids?\b|iz|_?rtt|_latency|_seconds)|api[ _-]?key|apikey|(?:access|account|licen[cs]e)[ _-]?key"
     r"|routing[_-]?key|private[_-]?key|signing[_-]?key|credentials?|signature|hmac|session[_-]?id)"
 )
 _KEY = rf"(?:{_NAME}|[\w.]*[_-]key)"
@@ -64,19 +64,23 @@ _MAIL = re.compile(
 _QUERY = re.compile(r"(?P<lead>[?&])(?P<name>[\w.\[\]%-]+)=(?P<value>[^&\s\"'<>`\\)\]}|#]*)")
 _TOKEN_SEGMENT = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~%:+=-]{12,}|[A-Za-z0-9_-]{24,}")
 _HOOKS = re.compile(
-    r"/(?:hooks?|services|webhooks?|robot|bot|ping|integration|enqueue)(?:/|$)", re.IGNORECASE
+    r"/(?:hooks?|services|webhooks?|webhookb2|incomingwebhook|robot|bot|ping|integration|enqueue)(?:/|$)",
+    re.IGNORECASE,
 )
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\bDigest\s+[^\r\n]*", re.IGNORECASE), f"Digest {GONE}"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), GONE),
     (
         re.compile(
-            rf"(\b[\w.-]*(?:{_KEY}|authorization|cookie)(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]\s*)"
+            rf"(\b[\w.-]*(?:{_KEY}|authorization|cookie)(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]>?\s*)"
             rf"(?:{_LIST}|{_MAPPING})",
             re.IGNORECASE,
         ),
         rf"\1\2{GONE}",
     ),
+    # A YAML text of several lines.
+    (re.compile(rf"(\b[\w.-]*{_KEY}[\w.-]*\s*:\s*)(?:!\S+ )?[>|][+-]?[ \t]*(?:\r?\n[ \t]+[^\r\n]*)+", re.IGNORECASE), rf"\1{GONE}"),
     # bcrypt and the other hashes of crypt(5).
     (re.compile(r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{20,}|\$(?:1|5|6|7|y|gy|argon2\w*|scrypt)\$[^\s\"':]{8,}"), GONE),
     (
@@ -91,24 +95,45 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?"), GONE),
     (
         re.compile(
-            r"\b(?:sk-|pk-|rk_|sk_|hf_|gh[opsu]_|github_pat_|glpat-|gls?a_|glc_|xox[abeprs]-|AKIA|SEC(?=[0-9a-f]{16}))[\w-]{8,}"
+            r"\b(?:sk-|pk-|rk_|sk_|hf_|gh[opsu]_|github_pat_|npm_|AIza|glpat-|gls?a_|glc_|xox[abeprs]-|AKIA|SEC(?=[0-9a-f]{16}))[\w-]{8,}"
         ),
         GONE,
     ),
     # A flag may take several: all words up to the next flag go.
     (re.compile(rf"(--[\w-]*(?:{_NAME}|key)(?!-?file)[\w-]*(?:\s+|=))(?:(?!-)(?:\"[^\"]*\"|'[^']*'|[^\s\"']+)\s*)+(?=\s|$|-|\"|')", re.IGNORECASE), rf"\1{GONE} "),
+    (re.compile(r"(\bsshpass\s+-p\s*|\bmy\w*sql\w*\s[^\r\n]*?\s-p)[^\s\"']+"), rf"\1{GONE}"),
     (re.compile(r"(\s(?:-u|--user|--proxy-user)[\s=]+)(?:\"[^\"]*\"|'[^']*'|[^\s\"']+)"), rf"\1{GONE}"),
     (
         re.compile(
-            rf"(\b[\w.-]*{_KEY}(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]\s*)"
+            rf"(\b[\w.-]*{_KEY}(?![\w.-]*(?:file|path|dir)\b)[\w.-]*)(\\?[\"']?\s*[:=]>?\s*)"
             r"(\\?\"(?:[^\"\\\r\n]|\\[^\"\r\n])*|'[^'\r\n]*|[^\s\"',;&})\]\\]+)",
             re.IGNORECASE,
         ),
         rf"\1\2{GONE}",
     ),
+    (re.compile(r"\b(pwd|sid|otp)(\s*[:=]>?\s*)[^\s\"',;&]+", re.IGNORECASE), rf"\1\2{GONE}"),
+    # In a sentence: "password for user x: …", "the passphrase is …".
+    (re.compile(r"(\b(?:pass(?:word|wd|phrase|code)|secret|(?:api|access|licen[cs]e)[ _-]?key)\b(?: [\w.@-]+){0,5}?(?:\s*[:=]>?\s+[\"']?| is\s+(?=\S*[\d_-])))(?!<)[^\s\"']+", re.IGNORECASE), rf"\1{GONE}"),
+    (re.compile(rf"(<[\w:]*{_NAME}[^<>]*>)[^<]+", re.IGNORECASE), rf"\1{GONE}"),
+    (re.compile(r"(/v1/resume/)[\w-]+"), rf"\1{GONE}"),
+    (re.compile(r"\b(ssh-[a-z0-9]+|ecdsa-[\w-]+) [\w+/=-]{16,}(?: [\w.@-]+)?"), rf"\1 {GONE}"),
 )  # fmt: skip
+_WORD = re.compile(r"[A-Za-z0-9_-]{20,}")
+_RUN = re.compile(r"[A-Za-z0-9]{10,}")
+_HEX = re.compile(r"(?<![A-Za-z0-9])(?!0x)(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{16,}(?![A-Za-z0-9])")
+_CHANGE = re.compile(r"(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[a-z0-9]|(?<=[0-9])[A-Za-z]")
+RANDOM_CHANGES = 0.45
+"""Share of neighbours of another kind (capital, small, digit) from which on a run of letters and digits is no name: it is
+0.62 in random ones, and up to 0.4 where words are written together."""
+_NAMED = re.compile(
+    r"(?:token|key|password|secret|session|stream|id|value|code|verifier|authenticate|response|nonce|hook|redacted)[^\w\r\n]{1,6}$",
+    re.IGNORECASE,
+)
+"""What says of the next word that it is a token or an id."""
+_MIXED = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])")
 _SPOKEN = re.compile(
-    r"(\b(?:prompt|prompts|messages|transcript|delta|utterance|user_text|input_text|content)\b\\?[\"']?\s*[:=]).*",
+    r"(\b(?:prompt|prompts|messages|transcript|transcription|delta|utterance|user_text|input_text|content|inputs|generated_text"
+    r"|asr result|user said|recogni[sz]ed(?: text)?|query(?==[\"']))\b\\?[\"']?\s*[:=]).*",
     re.IGNORECASE | re.DOTALL,
 )
 SPOKEN = "<what was said is left out>"
@@ -135,7 +160,16 @@ class Redactor:
         text = _QUERY.sub(_argument, text)
         for pattern, instead in _RULES:
             text = pattern.sub(instead, text)
-        return text
+        return _HEX.sub(GONE, _WORD.sub(_opaque, text))
+
+
+def _opaque(found: re.Match[str]) -> str:
+    """A long word, unless it is made at random: tokens and ids are, whatever stands around them."""
+    word, before = found[0], found.string[max(0, found.start() - 24) : found.start()]
+    is_random = (_NAMED.search(before) and _MIXED.match(word)) or any(
+        len(_CHANGE.findall(run)) >= RANDOM_CHANGES * (len(run) - 1) for run in _RUN.findall(word)
+    )
+    return GONE if is_random else word
 
 
 SAFE_FIELDS = frozenset({
