@@ -15,6 +15,7 @@ from helpers.bundles import changed_settings
 from helpers.event_files import open_folder, without_privileges
 from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, status
 from helpers.kernel import Kernel
+from helpers.systemd_bus import Unit, systemd
 from helpers.trees import grow
 from omniwatch.bundle import bridging, health
 from omniwatch.bundle.health import findings, quota, unauthorized, units
@@ -205,6 +206,27 @@ def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Pat
     (said,) = units(Settings(), tmp_path)
     assert (said.what, said.ok) == ("systemd", False)
     assert said.says.endswith("run/dbus/system_bus_socket: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("uplink", "ok", "says"),
+    [
+        ({"omniwatch_uplink": Unit()}, True, "active"),
+        ({"omniwatch_uplink": Unit("inactive")}, False, "inactive"),
+        ({}, False, "not installed"),
+    ],
+)
+def test_an_uplink_that_does_not_run_on_a_device_of_a_fleet_is_a_fault(
+    tmp_path: Path, uplink: dict[str, Unit], ok: bool, says: str
+) -> None:
+    def found(settings: Settings) -> dict[str, tuple[bool | None, str]]:
+        return {one.what: (one.ok, one.says) for one in units(settings, tmp_path)}
+
+    well = {"omniwatch.service": (True, "active"), "qwen3-omni.service": (True, "active")}
+    with systemd(tmp_path / "run/dbus", omniwatch=Unit(), qwen3_omni=Unit(), **uplink):
+        assert found(Settings()) == well
+        member = changed_settings("fleet", remote_write_url="https://centre.example/api/v1/write")
+        assert found(member) == well | {"omniwatch-uplink.service": (ok, says)}
 
 
 def test_the_quota_is_the_units_own_and_not_that_of_a_slice(tmp_path: Path) -> None:

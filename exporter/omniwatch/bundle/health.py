@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from prometheus_client.core import Metric
 
-from omniwatch.bundle import alertmanager, bridging, delivery
+from omniwatch.bundle import alertmanager, bridging, delivery, joining
 from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT, UNITS
 from omniwatch.bundle.installed_files import at, is_packaged, manifest, state_of
 from omniwatch.bundle.program_files import InstallError
@@ -168,6 +168,7 @@ def units(
     try:
         sidecar, server = told(SIDECAR_UNIT), told(settings.server.unit)
         bridge = told(bridging.UNIT) if settings.notify.robots else None
+        uplink = told(joining.UNIT) if settings.fleet.remote_write_url else None
     except BusError as error:
         yield Finding("systemd", False, f"does not answer on the system bus: {error}")
         return
@@ -178,6 +179,7 @@ def units(
         (SIDECAR_UNIT, sidecar),
         (settings.server.unit, server),
         *([(bridging.UNIT, bridge)] if bridge is not None else []),
+        *([(joining.UNIT, uplink)] if uplink is not None else []),
     ):
         state = next(
             (key.split()[-1] for key, value in values.items() if "unit_state" in key and value),
