@@ -28,7 +28,7 @@ def device_of(tmp_path: Path, settings: str = "{}", web: str = "{}", says: str =
     (tmp_path / "omniwatch.yaml").write_text(settings)
     (tmp_path / "web.yml").write_text(web)
     (tmp_path / "events.jsonl").write_text(f"{EVENT}\n")
-    labels = {"alertname": "SidecarBlind", "severity": "page", "device": "orin"}
+    labels = {"alertname": "SidecarBlind", "cause": "unreadable", "severity": "page", "device": "orin"}
     alert = {"labels": labels, "annotations": {"description": says}, "state": "firing", "activeAt": "T"}
 
     def run(command: list[str]) -> str:
@@ -64,7 +64,7 @@ def wrong(evidence: bundle.Evidence) -> str:
 
 PLAIN = ["prometheus", "omniwatch", "service", "alerts"]
 ODD = ["ActiveState", "firing", "omniwatch_source_up", "SidecarBlind", "data"]
-BLIND = "**SidecarBlind** fires (page) device orin since T: It is blind."
+BLIND = "**SidecarBlind** fires (page) cause unreadable device orin since T: It is blind."
 
 
 @pytest.mark.parametrize("name", [*PLAIN, *ODD])

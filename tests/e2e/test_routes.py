@@ -184,11 +184,24 @@ def test_a_test_alert_says_who_took_it_and_status_says_what_fires(tmp_path):
         notice = pager.notices.get(timeout=10)
         assert (notice.alert, notice.status, notice.labels["device"]) == ("OmniwatchTest", "firing", "orin")
 
-        alertmanager.post([fired("CodecDrift", "page", device="orin", fault="speech")])
+        alertmanager.post(
+            [
+                fired("CodecDrift", "page", device="orin", fault="speech"),
+                fired("ModelServerDown", "page", device="orin", fault="server", cause="crash-loop"),
+            ]
+        )
         settings = parse(config.read_text())
         (server,) = of(settings)
-        found = wait_until(lambda: [one for one in firing(server, "orin") if "CodecDrift" in one.says])
-        assert re.fullmatch(r"CodecDrift \(page\) since [\d :-]+, goes to page", found[0].says)
+        found = wait_until(
+            lambda: [
+                one for one in firing(server, "orin") if re.match("CodecDrift|ModelServerDown", one.says)
+            ]
+        )
+        says = [re.sub(r"since [\d :-]+", "since T", one.says) for one in found]
+        assert sorted(says) == [
+            "CodecDrift (page) since T, goes to page",
+            "ModelServerDown (page, crash-loop) since T, goes to page",
+        ]
         assert found[0].ok is False
     finally:
         alertmanager.stop()
@@ -201,7 +214,7 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
     page = f"{{page_webhook_url: '', ticket_webhook_url: '', page: {{slack_api_url_file: {tmp_path}/slack}}}}"
     alertmanager = Alertmanager(tmp_path, f"receivers: {page}")
     try:
-        alert = fired("CodecDrift", "page", device="orin", stream="0")
+        alert = fired("CodecDrift", "page", device="orin", stream="0", cause="lag")
         alert["annotations"] |= {
             "summary_zh": "声音与画面不同步。",
             "dashboard_url": "https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1",
@@ -218,7 +231,7 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
     assert attachment["title"] == "[FIRING] CodecDrift on orin"
     assert attachment["title_link"] == "https://wiki.example/CodecDrift.md"
     assert attachment["text"].strip() == (
-        f"FIRING: CodecDrift: CodecDrift fires. 声音与画面不同步。 Since {since}.\n"
+        f"FIRING: CodecDrift (lag): CodecDrift fires. 声音与画面不同步。 Since {since}.\n"
         "Dashboard: https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1\n"
         "Runbook: https://wiki.example/CodecDrift.md\n"
         f"Device: {HOSTILE}"

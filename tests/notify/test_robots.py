@@ -48,6 +48,14 @@ def test_a_firing_message_in_english_has_local_time_and_links():
     assert told.firing
 
 
+def test_the_cause_that_a_runbook_is_read_by_stands_behind_the_name():
+    caused = json.loads(webhook())
+    caused["alerts"][0]["labels"] |= {"alertname": "ModelServerDown", "cause": "crash-loop"}
+    told = composed(json.dumps(caused).encode())
+    assert told.title == "[FIRING] ModelServerDown on orin"
+    assert "\n\nFIRING: ModelServerDown (crash-loop): The voice" in told.text
+
+
 def test_a_resolved_message_in_chinese_says_how_long_it_lasted():
     told = composed(webhook(status="resolved"), "zh")
     assert told.title == "[恢复] CodecDrift · orin"

@@ -124,7 +124,7 @@ def firing(server: alertmanager.Alertmanager, device: str, *, is_awaited: bool =
         yield Finding(
             "firing",
             False if severity == "page" else None,
-            f"{name} ({severity}) since {since}, goes to {who}",
+            f"{name} ({', '.join(filter(None, (severity, alert.labels.get('cause'))))}) since {since}, goes to {who}",
         )
 
 

@@ -64,7 +64,9 @@ def _alerts(files: dict[str, str]) -> Iterator[str]:
         if labels["alertname"] in HARMLESS:
             continue
         which = " ".join(
-            f"{name} {labels[name]}" for name in ("device", "stream", "unit", "source") if name in labels
+            f"{name} {labels[name]}"
+            for name in ("cause", "device", "stream", "unit", "source")
+            if name in labels
         )
         said = alert.get("annotations", {}).get("description") or alert.get("annotations", {}).get(
             "summary", ""

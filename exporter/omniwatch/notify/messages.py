@@ -151,6 +151,8 @@ def _told(alert: Alert, words: dict[str, str], zone: tzinfo | None) -> list[str]
         begun += f", {words['lasted']} {duration((alert.ends_at - alert.starts_at).total_seconds(), words)}"
     said = alert.annotations.get("description") or alert.annotations.get("summary", "")
     name = alert.labels.get("alertname", "")
+    if cause := alert.labels.get("cause"):
+        name += f" ({cause})"
     return [f"{words[alert.status]}: {f'{name}: ' if name else ''}{said}", begun]
 
 
