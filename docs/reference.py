@@ -209,6 +209,7 @@ GROUPS = {
     "device": ("The device", "设备"),
     "resumption": ("Resumption", "断线续播"),
     "sidecar": ("Monitoring itself", "监控本身"),
+    "monitoring": ("What scrapes, judges and notifies", "抓取、判定与通知"),
     "fleet": ("A fleet, at its centre", "设备群（中心）"),
 }
 """Titles of the rules files, English and Chinese; a file that is not here has its own name."""

@@ -12,11 +12,13 @@ import pytest
 import yaml
 
 from helpers.bundles import COARSE, FINE, TIGHT, changed_settings, promtool, rendered, replaced, unit_tests
+from omniwatch.backtest.rules import seconds
 from omniwatch.bundle import render
 from omniwatch.settings import Settings, SettingsError, alerts, parse
+from omniwatch.settings.fleet import Fleet
 from omniwatch.settings.histograms import RTT_EDGES
 
-SUBJECTS = ("early", "objectives", "server", "sidecar", "resumption")
+SUBJECTS = ("early", "objectives", "server", "sidecar", "monitoring", "resumption")
 ODD = msgspec.structs.replace(
     FINE,
     early=alerts.Early(
@@ -30,6 +32,8 @@ ODD = msgspec.structs.replace(
         down_for_s=7, load_s=100, stopped_for_s=61, queue_mean_s=1.5, kv_cache_share=0.777, slow_share=0.33, underrun_min=40, no_audio=4, overloaded_for_s=1
     ),
     sidecar=alerts.SidecarAlerts(down_for_s=61, blind_for_s=7, idle_answers=5, idle_window_s=61, lag_s=2.5, lost=100, invalid=3, invalid_window_s=61, impaired_for_s=31),
+    monitoring=alerts.Monitoring(failures=7, dropped_share=0.07, window_s=121, lost=5, lost_window_s=601, failing_for_s=125),
+    fleet=Fleet(remote_write_url="https://centre.example/api/v1/write", alertmanager_urls=["https://centre.example"]),
     resumption=alerts.Resumption(
         success_share=0.9, resumes_min=1, extra_mean_ms=63.5, window_s=121
     ),
@@ -108,14 +112,14 @@ def test_no_rule_has_more_limits_than_are_looked_at(tmp_path):
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("subject", ["early", "server", "sidecar"])
+@pytest.mark.parametrize("subject", ["early", "server", "sidecar", "monitoring"])
 def test_the_unit_tests_notice_each_wait_that_is_an_evaluation_off(tmp_path, subject, sign):
     rules = rules_of(rendered(tmp_path), subject)
+    evaluation_s = seconds(rules["groups"][0]["interval"])
     wrong = set()
     for rule in rules["groups"][0]["rules"]:
         if "for" in rule:
-            seconds = {"s": 1, "m": 60, "h": 3600}[rule["for"][-1]] * int(rule["for"][:-1])
-            rule["for"] = f"{seconds + 5 * sign}s"
+            rule["for"] = f"{seconds(rule['for']) + evaluation_s * sign:g}s"
             wrong.add(rule["alert"])
     (tmp_path / f"alerts/{subject}.rules.yaml").write_text(yaml.safe_dump(rules))
     assert wrong
@@ -157,6 +161,29 @@ def test_a_window_with_too_few_samples_is_refused_wherever_it_is():
     message = "early.loss_window_s: expected a whole number >= 40, four scrapes and evaluations, got 39"
     with pytest.raises(SettingsError, match=f"^omniwatch.yaml: {message}$"):
         parse("early: {loss_window_s: 39}\nalerts: {scrape_interval_s: 10}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"prometheus|alertmanager|notify"', '"prometheus|alertmanager"'),
+        ("max by (device) (increase(prometheus_notifications_sent", "sum by (device) (increase(prometheus_notifications_sent"),
+        ("unless on (device) device:model_server_last_up:timestamp_seconds", ""),
+        ('{state=~"inactive|deactivating"}', ""),
+        ("or alertmanager_config_last_reload_successful == 0", ""),
+        ('absent_over_time(up{job="prometheus"}[5m])', 'absent_over_time(up{job="prometheus"}[4m])'),
+    ],
+)  # fmt: skip
+def test_the_unit_tests_notice_a_cause_that_is_written_wrong(tmp_path, old, new):
+    replaced(rendered(tmp_path) / "alerts/monitoring.rules.yaml", old, new)
+    assert unit_tests(tmp_path, "monitoring").returncode == 1
+
+
+def test_a_wait_that_a_restart_would_fill_is_refused():
+    with pytest.raises(
+        SettingsError, match=r"monitoring\.failing_for_s: expected a whole number >= 300, window_s, got 299"
+    ):
+        parse("monitoring: {failing_for_s: 299}")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ CANNOT = {
     r"/health\b": "the model server's stand-in has metrics only",
 }
 """Commands that only tests/bundle/test_runbook_commands.py looks at, and why."""
-ELSEWHERE = r"vmagent_\w+|uplink:\w*|prometheus_\w+|process_\w+|ALERTS|up"
+ELSEWHERE = r"omniwatch_notify_\w+|vmagent_\w+|uplink:\w*|prometheus_\w+|process_\w+|ALERTS|up"
 """Series that are not of the sidecar, the readers or the model server."""
 LATER = {
     "omni_codec_drift_slope_ppm": "of speech longer than this run's",

@@ -15,6 +15,7 @@ from omniwatch.settings.alerts import (
     Device,
     Early,
     ModelServer,
+    Monitoring,
     Objective,
     Rare,
     Resumption,
@@ -225,6 +226,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rare: Rare = Rare()
     model_server: ModelServer = ModelServer()
     sidecar: SidecarAlerts = SidecarAlerts()
+    monitoring: Monitoring = Monitoring()
     resumption: Resumption = Resumption()
     device: Device = Device()
     receivers: Receivers = Receivers()
@@ -241,7 +243,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if wrong := unfit_text(self):
             raise ValueError(wrong)
         shortest = 4 * max(self.alerts.scrape_interval_s, self.alerts.evaluation_interval_s)
-        for group in ("early", "objective", "rare", "model_server", "sidecar", "resumption", "device"):
+        for group in (
+            "early",
+            "objective",
+            "rare",
+            "model_server",
+            "sidecar",
+            "monitoring",
+            "resumption",
+            "device",
+        ):
             if wrong := short_windows(group, getattr(self, group), shortest):
                 raise ValueError(wrong)
         window_bytes = self.frames.cache_win * self.frames.frame_ms / 1000 * PCM_BYTES_PER_S

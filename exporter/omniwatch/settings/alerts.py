@@ -174,6 +174,34 @@ class SidecarAlerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _shorter(self, "impaired_for_s", "lost_window_s", "invalid_window_s")
 
 
+class Monitoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Alerts on what scrapes, judges and notifies (alerts/monitoring.rules.yaml)."""
+
+    failures: Count = 3
+    """Evaluations of rules that fail, or requests of Alertmanager to a receiver, within `window_s`, from which on
+    `MonitoringFailing` counts them."""
+    dropped_share: Share = 0.5
+    """Share of Prometheus' notifications, within `window_s`, that no Alertmanager took, from which on it counts them."""
+    window_s: Seconds = 300
+    """Time over which failures and dropped notifications are counted."""
+    lost: Count = 1
+    """Samples or blocks that Prometheus could not write, or messages that the bridge to chat robots gave up, from which on
+    `MonitoringFailing` counts them."""
+    lost_window_s: Seconds = 3600
+    """Time over which what was lost is counted."""
+    failing_for_s: Hold = 600
+    """Time that one of these must last before `MonitoringFailing` fires: at least `window_s`, so that a restart is none, and
+    shorter than `lost_window_s`."""
+
+    def __post_init__(self) -> None:
+        """Refuse a wait that a single burst fills, or that outlasts what it waits for."""
+        _shorter(self, "failing_for_s", "lost_window_s")
+        if self.failing_for_s < self.window_s:
+            raise ValueError(
+                f"failing_for_s: expected a whole number >= {self.window_s}, window_s, got {self.failing_for_s}"
+            )
+
+
 class Resumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Alerts on clients that come back after a cut (alerts/resumption.rules.yaml)."""
 
