@@ -17,7 +17,7 @@ FILE = Path(__file__).with_name("failures.yaml")
 DELIVERY_S = {"page": 7, "ticket": 37, "none": 60}
 """Seconds from a rule that fires until somebody has the message: a page waits for no other, tickets for 30 s. A dead man's switch
 misses the heartbeat after a minute."""
-_NAMED = re.compile(r'alertname=~?"(.*)"')
+_MATCHER = re.compile(r'(\w+)=~?"(.*)"')
 
 
 class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,16 +60,19 @@ def rules(bundle: render.Files) -> dict[str, dict[str, Any]]:
     }
 
 
-def inhibited(bundle: render.Files, alert: str) -> list[str]:
-    """Return what an alert silences on its own device, as Alertmanager's matchers say it."""
+def inhibited(bundle: render.Files, alert: str, cause: str = "") -> list[str]:
+    """Return what an alert, with this cause, silences on its own device, as Alertmanager's matchers say it."""
     config = yaml.safe_load(bundle[PurePosixPath("deploy/alertmanager/alertmanager.yml")])
-    named = (
-        (rule, _NAMED.fullmatch(matcher))
-        for rule in config["inhibit_rules"]
-        for matcher in rule["source_matchers"]
-    )
+    labels = {"alertname": alert, "cause": cause}
+
+    def fits(matcher: str) -> bool:
+        ((label, pattern),) = _MATCHER.findall(matcher)
+        return label not in labels or bool(re.fullmatch(pattern, labels[label]))
+
     return [
-        ", ".join(rule["target_matchers"]) for rule, match in named if match and re.fullmatch(match[1], alert)
+        ", ".join(rule["target_matchers"])
+        for rule in config["inhibit_rules"]
+        if all(map(fits, rule["source_matchers"]))
     ]
 
 
@@ -102,7 +105,7 @@ def _cells(row: Failure, bundle: render.Files, known: dict[str, dict[str, Any]])
         return row.failure, "nobody", row.nobody, "", "", tests
     rule = known[row.alert]
     name = f"[{row.alert}](../runbooks/{row.alert}.md)" + (f" ({row.cause})" if row.cause else "")
-    silences = "<br>".join(f"`{one}`" for one in inhibited(bundle, row.alert))
+    silences = "<br>".join(f"`{one}`" for one in inhibited(bundle, row.alert, row.cause))
     return row.failure, told(rule), name, _time(within_s(row, rule)), silences, tests
 
 

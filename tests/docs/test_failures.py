@@ -65,7 +65,8 @@ def test_every_alert_stands_in_the_table():
 
 
 def test_what_an_alert_silences_is_read_from_the_routing():
-    assert any("speech" in one for one in failures.inhibited(bundle(), "ModelServerDown"))
+    assert any("speech" in one for one in failures.inhibited(bundle(), "ModelServerDown", "failed"))
+    assert failures.inhibited(bundle(), "ModelServerDown", "crash-loop") == []
     assert failures.inhibited(bundle(), "Watchdog") == []
 
 
