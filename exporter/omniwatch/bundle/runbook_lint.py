@@ -19,7 +19,7 @@ ROLES = tuple(
 READING = (
     r"omniwatch (fleet )?status",
     r"systemctl (status|show|cat|list-units)( [\w.@=-]+)+",
-    r"journalctl (-k|-u [\w.@-]+) --since -\d+(s|min|h) --no-pager",
+    r"journalctl (-k|-u [\w.@-]+) --since -\d+(s|min|h) --no-pager( --grep '[^']+')?",
     r"curl -s http://[\w.:/-]+",
     r"promtool query instant http://127\.0\.0\.1:9090 '[^']+'",
 )
