@@ -83,6 +83,16 @@ def test_a_device_may_have_any_name_that_is_a_text(tmp_path: Path, device: str) 
         ("resume: {heartbeat_s: 1e9}", "resume.heartbeat_s: expected a number >= 0.01, <= 60"),
         ("resume: {grace_s: 1e9}", "resume.grace_s: expected a number > 0, <= 3600"),
         (
+            # Of so many devices each has series in the rules' unit tests: they would take all memory.
+            "fleet: {release_devices_min: 2147483648}",
+            "fleet.release_devices_min: expected a whole number >= 1, <= 1000",
+        ),
+        ("fleet: {site_silent_min: 5000}", "fleet.site_silent_min: expected a whole number >= 1, <= 100"),
+        (
+            "fleet: {site_silent_share: 0.0001}",
+            "fleet.site_silent_share: expected a number >= 0.01, <= 0.9999",
+        ),
+        (
             "alerts: {drift_for_s: 9000000000}",
             "alerts.drift_for_s: expected a whole number >= 0, <= 315360000",
         ),

@@ -84,9 +84,9 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time without samples after which `DeviceSilent` pages."""
     silent_within_s: Seconds = 604_800
     """Time without samples after which a silent device is forgotten."""
-    site_silent_min: Count = 3
+    site_silent_min: Annotated[int, Meta(ge=1, le=100)] = 3
     """Silent devices of a site that `SiteSilent` needs at least."""
-    site_silent_share: Share = 0.5
+    site_silent_share: Annotated[float, Meta(ge=0.01, le=0.9999)] = 0.5
     """Share of a site's devices that `SiteSilent` needs at least."""
     off_max_s: Seconds = 259_200
     """Time after which a device that said it goes off is the ticket `DeviceOff`."""
@@ -107,7 +107,7 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline's."""
     release_share: Share = 0.02
     """`ReleaseRegression`: by how much that share exceeds the baseline's."""
-    release_devices_min: Count = 5
+    release_devices_min: Annotated[int, Meta(ge=1, le=1000)] = 5
     """`ReleaseRegression`: devices needed on both sides."""
     release_events_min: Count = 50
     """`ReleaseRegression`: turns, answers or resumes needed on both sides."""
