@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -287,6 +288,7 @@ def parse(text: str, name: str = "omniwatch.yaml") -> Settings:
         raise SettingsError(f"{name}: {explain(str(error), raw, Settings)}") from error
 
 
+_shape = lru_cache(maxsize=4)(inspect.type_info)
 _OWN = re.compile(r"[\w.\[\]]+: ")
 """How a message of a setting's own check begins: with the setting's name."""
 
@@ -298,7 +300,7 @@ def explain(message: str, raw: Any, of: type) -> str:
     """
     what, _, where = message.partition(" - at `$")
     steps = where.rstrip("`").replace("[", ".[").strip(".").split(".")
-    value, kind, path = raw, inspect.type_info(of), ""
+    value, kind, path = raw, _shape(of), ""
     for step in filter(None, steps):
         if isinstance(kind, inspect.StructType):
             value = value[step]
