@@ -18,6 +18,7 @@ UNITS = {
     "_per_s": "a second",
     "_ms": "ms",
     "_s": "s",
+    "_days": "days",
     "_hz": "Hz",
     "_bytes": "bytes",
     "_kib": "KiB",

@@ -32,6 +32,7 @@ SILENT = {
     "model-server: panel 5 A": "a reason of failure has a series from its first request on",
     "model-server: panel 6 A": "so has a reason for no audio",
     "device: panel 29 D": "no bridge to chat robots runs here",
+    "device: panel 30 A": "no setting names a certificate",
     "fleet: panel 1 A": "no device is silent",
     "fleet: panel 11 A": "no agent with a queue runs here",
 }

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -64,6 +65,7 @@ def command(
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     from omniwatch import host
+    from omniwatch.host.certificates import Certificates, of_settings
     from omniwatch.host.tcp import TcpTable
     from omniwatch.settings import Settings, load
     from omniwatch.sidecar import state_lock
@@ -73,12 +75,21 @@ def command(
     from omniwatch.system import log, sdnotify
     from omniwatch.system.sysfs import read_text
     from omniwatch.web import Pages, make_app
+    from omniwatch.web.config import WebConfigError, certificate_files
     from omniwatch.web.config import load as check_web_config
     from omniwatch.web.server import serve
 
     def load_all() -> tuple[Settings, list[Source]]:
         settings = load(config_file)
         return settings, [open_source(spec) for spec in dict.fromkeys(sources or settings.sources)]
+
+    def certificates(settings: Settings) -> Certificates:
+        files = of_settings(settings)
+        if web_config is not None:
+            # At the start it was read; one that does not hold since is told of where it is served from.
+            with suppress(WebConfigError):
+                files |= certificate_files(web_config)
+        return Certificates(files)
 
     try:
         settings, opened = load_all()
@@ -98,7 +109,11 @@ def command(
             state_file=state_file,
             boot=read_text("/proc/sys/kernel/random/boot_id") or "",
             load_settings=load_all,
-            host=lambda settings: host.Host({**host.discover(settings), "tcp": tcp}).collect,
+            host=lambda settings: (
+                host.Host(
+                    {**host.discover(settings), "tcp": tcp, "certificates": certificates(settings)}
+                ).collect
+            ),
             path_rtt=tcp.rtt_ms,
         )
         registry = CollectorRegistry()

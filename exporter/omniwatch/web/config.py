@@ -79,6 +79,13 @@ def load(path: Path) -> WebConfig:
     return _build(_parse(path), path)
 
 
+def certificate_files(path: Path) -> dict[str, Path]:
+    """Return the files of certificates that the file names, by setting. Raises WebConfigError."""
+    tls = _parse(path).tls_server_config
+    named = tls.files() if tls else {}
+    return {setting: path.parent / file for setting, file in named.items() if setting != "key_file"}
+
+
 def _parse(path: Path) -> Document:
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
