@@ -87,7 +87,7 @@ def test_a_bullet_of_a_shipped_page_fits_two_lines(page):
          "expected: nevertheless begins with none of never, less than once a month, less than once a week, after, always"),
         ("escalate to: the owner of the model server", "escalate to: somebody",
          f"escalate to: somebody is none of {', '.join(runbook_lint.ROLES)}"),
-        (', panel "Waiting for speech that is due"', "", 'Picture: is not DASHBOARD, panel "TITLE": what is seen there'),
+        (', panel "Waiting for speech that is due"', "", 'Picture: is not DASHBOARD, panel "TITLE"'),
         ("dashboard: Streaming", "dashboard: Device", "dashboard: Device, the picture's is Streaming"),
     ],
 )  # fmt: skip

@@ -24,7 +24,7 @@ READING = (
     r"promtool query instant http://127\.0\.0\.1:9090 '[^']+'",
 )
 """Commands that change nothing, whoever types them, and whatever state the device is in."""
-_PICTURE = re.compile(r'(?P<dashboard>[^",]+), panel "(?P<panel>[^"]+)": .+')
+_PICTURE = re.compile(r'(?P<dashboard>[^",]+), panel "(?P<panel>[^"]+)"[:;.].*')
 
 
 def faults(text: str, severity: str) -> Iterator[str]:
@@ -52,7 +52,7 @@ def faults(text: str, severity: str) -> Iterator[str]:
         yield f"escalate to: {facts['escalate to']} is none of {', '.join(ROLES)}"
     shown = picture(text)
     if shown is None:
-        yield 'Picture: is not DASHBOARD, panel "TITLE": what is seen there'
+        yield 'Picture: is not DASHBOARD, panel "TITLE"'
     elif facts["dashboard"] != shown[0]:
         yield f"dashboard: {facts['dashboard']}, the picture's is {shown[0]}"
 
