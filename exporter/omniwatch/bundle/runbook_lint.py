@@ -9,8 +9,8 @@ HEADING = "First 60 seconds"
 BULLETS = ("Till morning?", "Who suffers:", "Command:", "Picture:")
 FACTS = ("Severity", "expected", "escalate to", "dashboard")
 """What stands in the line below the bullets, as `NAME: VALUE`, with ` · ` between."""
-ANSWERS = {"page": ("No: ", "Yes: "), "ticket": ("Yes: ",), "none": ("No: ", "Yes: ")}
-"""What "Till morning?" begins with, for each severity."""
+ANSWERS = {"page": ("No", "Yes"), "ticket": ("Yes",), "none": ("No", "Yes")}
+"""The first word that answers "Till morning?", for each severity."""
 FREQUENCIES = ("never", "less than once a month", "less than once a week", "after", "always")
 """What `expected` begins with: how often the alert fires on a healthy device."""
 ROLES = tuple(
@@ -41,8 +41,8 @@ def faults(text: str, severity: str) -> Iterator[str]:
         yield f"below the bullets there is no line of {', '.join(FACTS)}"
         return
     answers = ANSWERS.get(severity, ())
-    if not bullets["Till morning?"].startswith(answers):
-        yield f"Till morning? of severity {severity} begins with {' or '.join(map(repr, answers)) or 'nothing known'}"
+    if bullets["Till morning?"].split(",")[0].split(":")[0] not in answers:
+        yield f"Till morning? of severity {severity} begins with {' or '.join(answers) or 'nothing known'}"
     yield from _command(bullets["Command:"])
     if facts["Severity"] != severity:
         yield f"Severity: {facts['Severity']}, the rule's is {severity}"
