@@ -21,8 +21,8 @@ test: lint  ## everything but the slow suites, in under ten minutes
 	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev chromium $(RUNBOOK_TOOLS)
 	$(BIN)/pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
-test-omni: $(READY)  ## the tap on a real vLLM-Omni (installs one: 4 GB, minutes)
-	@deploy/setup.sh prometheus prometheus-alertmanager
+test-omni: $(READY)  ## the tap on a real vLLM-Omni, and `bench chain` (installs one: 4 GB, minutes)
+	@deploy/setup.sh prometheus prometheus-alertmanager espeak-ng
 	$(BIN)/python tests/suites/omni/installation.py
 	$(BIN)/pytest --timeout=1800 tests/suites/omni --ignore=tests/suites/omni/test_plan.py
 	$(BIN)/pytest --timeout=1800 tests/suites/omni/test_plan.py

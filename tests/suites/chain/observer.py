@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -59,8 +60,11 @@ class Observer:
         except OSError:
             pass
 
-    def exchanges(self, path: str) -> list[tuple[float, float]]:
-        """Return, for each POST of `path`, when its last byte went up and when the first byte of the answer's body came."""
+    def exchanges(self, path: str, said: bytes = b".") -> list[tuple[float, float]]:
+        """Return, for each POST of `path`, when its last byte went up and when the answer's body held what `said` matches.
+
+        By default that is the body's first byte.
+        """
         found = []
         for passed in self.connections:
             asked_t, head, wanted = 0.0, b"", False
@@ -75,7 +79,7 @@ class Observer:
                     if b"chunked" in start.lower():
                         # A chunk's length is a line of its own before its first byte.
                         body = body.partition(b"\r\n")[2]
-                    if end and body:
+                    if end and re.search(said, body, re.DOTALL):
                         found.append((asked_t, piece.t))
                         wanted = False
         return sorted(found)
