@@ -94,13 +94,13 @@ class StreamTable:
     def apply_all(self, batch: Iterable[events.Event], source: str = "") -> None:
         """Take events of one source in their order."""
         live, handlers, stale_s = self.state.streams, self._handlers, self._stale_s
-        step_s, back_s = STEP_S, -CLOCK_STEP_S
+        fore_s, aft_s, back_s = STEP_S, -STEP_S, -CLOCK_STEP_S
         for event in batch:
             t = event.t
             stream = live.get(event.stream)
             if stream is None:
                 stream = self._open(event)
-            elif (m := event.m) is not None and not -step_s < t - m - stream.ahead < step_s:
+            elif (m := event.m) is not None and not aft_s < t - m - stream.ahead < fore_s:
                 stream.follow_clock(t - m)
                 if stream.closing or t - stream.last_t > stale_s:
                     stream = self._take_up_again(stream, event)
