@@ -26,7 +26,7 @@ CANNOT = {
     r"\bsystem(ctl|d-tmpfiles)\b|\btimedatectl\b|^ls -l .*/run/dbus/": "no systemd runs here",
     r"^journalctl|^zcat /proc/config.gz|/sys/class/thermal": "no journal, kernel configuration or Jetson is here",
     r"^cat /sys/fs/cgroup/": "which cgroup tree there is differs from machine to machine",
-    r"^omniwatch (tune|status|fleet)|:8428|^chronyc": "looks at an installation, or at a fleet's centre",
+    r"^omniwatch (tune|status|fleet)|:8428|^chronyc|^ls -l /etc/omniwatch": "looks at an installation, or at a fleet's centre",
     r"^rm ": "is not to be tried",
     r"/health\b": "the model server's stand-in has metrics only",
 }
@@ -39,6 +39,8 @@ LATER = {
     "vllm:num_requests_waiting_by_reason": "newer than the recorded page",
     "vllm_omni:requests_failed_total": "there once a request has failed",
     "omniwatch_source_free_bytes": "of a source on a full file system",
+    "omniwatch_certificate_not_after_timestamp_seconds": "of a device with a certificate",
+    "omniwatch_certificate_readable": "of a device with a certificate",
 }
 """Series that this run need not have, and why."""
 
