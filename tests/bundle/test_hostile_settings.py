@@ -54,6 +54,10 @@ def test_a_device_may_have_any_name_that_is_a_text(tmp_path: Path, device: str) 
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_burn_so_small_that_it_has_an_exponent_is_a_number_in_the_dashboards() -> None:
+    consume(changed_settings("objective", page_burn=0.001, in_time_share=0.95))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
