@@ -38,8 +38,6 @@ LATER = {
     "omni_codec_drift_eta_seconds": "of speech longer than this run's",
     "vllm:num_requests_waiting_by_reason": "newer than the recorded page",
     "vllm_omni:requests_failed_total": "there once a request has failed",
-    "omniwatch_certificate_not_after_timestamp_seconds": "of a device with certificates",
-    "omniwatch_certificate_readable": "of a device with certificates",
     "omniwatch_source_free_bytes": "of a source on a full file system",
     "omniwatch_certificate_not_after_timestamp_seconds": "of a device with a certificate",
     "omniwatch_certificate_readable": "of a device with a certificate",
