@@ -181,8 +181,9 @@ STATED_S: Mapping[tuple[str, str], float] = {
     ("all answers late", "one long session"): 5 * MINUTE,
     ("all turns out of sync", "one long session"): 5 * MINUTE,
     ("all turns out of sync", "a session per question"): 5 * MINUTE,
+    ("half of the turns fail", "a question each three minutes"): 30 * MINUTE,
 }
-"""Where three bad ones in a row are enough."""
+"""Where three bad ones in a row are enough; and where three of which each second one fails come after eighteen minutes on average."""
 HALF_S = 18 * MINUTE
 """Else half of half an hour's must be bad."""
 

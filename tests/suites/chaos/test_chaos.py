@@ -35,6 +35,8 @@ TICKET_WAIT_S = 30.0
 """A group of tickets waits for so long for others (deploy/alertmanager)."""
 WINDOW_S = 150
 """Of the alerts that count in a window: outlasts a ticket's `for` and the wait of its group, and ends while the test still looks."""
+FAILED_S = 60
+"""AnswersFailing looks back so far, and holds for as long."""
 MANY = 100
 """More late answers than a test has: of the few turns here most are, and RedLineBurn would rightly page for half an hour."""
 SILENCE_S = 20.0
@@ -49,6 +51,9 @@ def short_windows() -> Settings:
         sidecar=msgspec.structs.replace(base.sidecar, lost_window_s=WINDOW_S, invalid_window_s=WINDOW_S),
         resumption=msgspec.structs.replace(base.resumption, window_s=WINDOW_S),
         rare=msgspec.structs.replace(base.rare, bad=MANY, long_bad=MANY),
+        model_server=msgspec.structs.replace(
+            base.model_server, failed_window_s=FAILED_S, failed_slow_window_s=FAILED_S
+        ),
     )
 
 
@@ -189,7 +194,7 @@ def test_a_model_server_whose_engine_is_dead(chain: Chain) -> None:
     server.start()
     server.await_ready("/metrics")
     assert [ask(server) for _ in range(3 * few)] == [200] * 3 * few
-    chain.await_told("resolved", "AnswersFailing", 30)
+    chain.await_told("resolved", "AnswersFailing", 2 * FAILED_S + 30)
     chain.only("AnswersFailing")
 
 
