@@ -39,7 +39,7 @@ ODD = msgspec.structs.replace(
     ),
 )  # fmt: skip
 EVERY_SETTINGS = {"defaults": Settings(), "odd": ODD, "coarse": COARSE, "tight": TIGHT}
-MOST = 8
+MOST = 7
 """Comparisons with a number other than 0 that one rule has at most."""
 COMPARED = re.compile(r"(>=|>|<) (\d+(?:\.\d+)?)(?=[\s,]|$)")
 

@@ -22,6 +22,7 @@ def throttled_group() -> Iterator[CpuGroup]:
     """Two processes that never rest, under half a CPU."""
     with cpu_group("omniwatch-test-tune") as group:
         group.limit(quota_us=50_000, period_us=100_000)
+        group.weight(900)  # on a busy machine it would not even get its quota
         spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
         try:
             for spinner in spinners:
