@@ -41,7 +41,7 @@ def test_a_device_may_have_any_name_that_is_a_text(tmp_path: Path, device: str) 
     found = changed_settings("site", device=device)
     consume(found)
     rendered(tmp_path, found)
-    for name in ("uplink", "sidecar"):
+    for name in ("uplink", "sidecar", "server", "monitoring"):
         path = tmp_path / "alerts" / f"{name}.test.yaml"
         content = yaml.safe_load(path.read_text())
         # Those in which a rule names the device itself: all of them take promtool a minute.
