@@ -34,7 +34,7 @@ test-system: $(READY)  ## installation under a real systemd, in a container; nee
 test-chaos: $(READY)  ## things break, one at a time, and a quiet hour; needs root for a file system that is full
 	@deploy/setup.sh prometheus prometheus-alertmanager
 	$(BIN)/pytest --timeout=700 tests/suites/chaos --ignore=tests/suites/chaos/test_chaos.py
-	$(BIN)/pytest --numprocesses=4 --timeout=700 tests/suites/chaos/test_chaos.py
+	$(BIN)/pytest --numprocesses=6 --dist=worksteal --timeout=700 tests/suites/chaos/test_chaos.py
 
 test-fleet: $(READY)  ## uplink, centre and scale on a real VictoriaMetrics
 	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics
