@@ -36,7 +36,7 @@ OTHER = msgspec.structs.replace(
         baseline="old",
     ),
 )
-NAMED = Fleet(baseline="it's \"1\"")
+NAMED = Fleet(baseline='it\'s "1"')
 EVERY_SETTINGS = {
     "defaults": Settings(),
     "other": OTHER,

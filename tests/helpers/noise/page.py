@@ -326,7 +326,10 @@ The server is well for two hours, then the fault lasts for two.
 {BEGIN}{fault_table(told)}{END}
 ## What the model tells of
 
-{rule_words(model)}"""
+{rule_words(model)}
+Restarts at night are not in the model, which has no unit. `tests/alerts/test_nights.py` plays a night through all rules of a device: the server is
+restarted and loads for almost `model_server.load_s`, the sidecar is away for two scrapes, every counter begins anew. Nobody is told.
+"""
 
 
 def kept(path: Path) -> dict[str, Counts]:
