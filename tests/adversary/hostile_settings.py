@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import random
 import resource
 import sys
 import time
@@ -15,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from helpers.adversary import asked, report
 from helpers.hostile_settings import consume, hostile
 from omniwatch.bundle import check
 from omniwatch.settings import Settings
@@ -27,11 +26,7 @@ BY_TOOLS = 100
 
 def main() -> int:
     """Print the counts and what was found; 1 where anything was."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--examples", type=int, default=1000, help="how many sets")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), help="as printed")
-    options = parser.parse_args()
-    print(f"seed {options.seed}")
+    options = asked("examples", int, 1000, "how many sets")
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     counts: Counter[str] = Counter()
     failures: list[str] = []
@@ -62,12 +57,7 @@ def main() -> int:
             )
 
     attack()
-    for name, count in counts.items():
-        print(f"{name:36}{count:>10,}")
-    print(f"{'found':36}{len(failures):>10,}")
-    for failure in failures[:5]:
-        print(failure)
-    return bool(failures)
+    return report(counts, failures, shown=5)
 
 
 if __name__ == "__main__":

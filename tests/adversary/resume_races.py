@@ -6,25 +6,20 @@ hang-up, memory within its bounds, and nothing held or running when all have gon
 
 from __future__ import annotations
 
-import argparse
 import logging
-import random
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from helpers.adversary import asked, report
 from helpers.resume_races import play
 
 
 def main() -> int:
     """Print the counts and what was found; 1 where anything was."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=600.0, help="how long")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), help="the first; as printed")
-    options = parser.parse_args()
-    print(f"seeds from {options.seed} on")
+    options = asked("seconds", float, 600.0, "how long")
     logging.getLogger("omniwatch").setLevel(logging.CRITICAL)
     counts: Counter[str] = Counter()
     failures: list[str] = []
@@ -33,12 +28,7 @@ def main() -> int:
         failure = play(seed, counts)
         failures += [failure] if failure else []
         seed += 1
-    for name, count in sorted(counts.items()):
-        print(f"{name:24}{count:>10,}")
-    print(f"{'found':24}{len(failures):>10,}")
-    for failure in failures[:20]:
-        print(f"  {failure}")
-    return bool(failures)
+    return report(counts, failures)
 
 
 if __name__ == "__main__":

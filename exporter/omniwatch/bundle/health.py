@@ -18,12 +18,12 @@ from omniwatch.bundle import alertmanager, bridging, delivery, joining
 from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT, UNITS
 from omniwatch.bundle.installed_files import at, is_packaged, manifest, state_of
 from omniwatch.bundle.program_files import InstallError
+from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.host import cgroup, systemd
 from omniwatch.settings import Settings, SettingsError, load
 from omniwatch.system.dbus import BusError
 
 TIMEOUT_S = 5.0
-BUNDLE = PurePosixPath("/etc/omniwatch/bundle")
 UNAUTHORIZED = 'omni_resume_strangers_total{reason="unauthorized"}'
 ABSENT = os.strerror(errno.ENOENT)
 
