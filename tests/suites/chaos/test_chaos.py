@@ -31,6 +31,8 @@ FAULT_AT_S = 12.0
 MODEL_SCRAPE_S = 5.0
 SCRAPE_TIMEOUT_S = 2.0
 BEAT_S = 60.0
+LOOKBACK_S = 300.0
+"""Prometheus' own: for so long a sample that was the last one still counts."""
 TICKET_WAIT_S = 30.0
 """A group of tickets waits for so long for others (deploy/alertmanager)."""
 WINDOW_S = 150
@@ -372,18 +374,45 @@ def test_an_event_file_without_room(chain: Chain) -> None:
         chain.only("SidecarBlind", "SidecarImpaired")
 
 
-@pytest.mark.timeout(700)
-@pytest.mark.parametrize(("gone", "beats_on_s"), [("alertmanager", 0), ("prometheus", 300)])
-def test_what_notifies_dies_and_the_heartbeat_stops(tmp_path: Path, gone: str, beats_on_s: float) -> None:
-    """Without Prometheus, Alertmanager goes on beating until it calls the alert over: four of Prometheus' resend delays."""
+@contextmanager
+def beating(directory: Path) -> Iterator[tuple[Stack, Pager]]:
+    """A chain whose heartbeat has been heard, and whoever hears it."""
     heart = Pager()
     base = Settings()
     receivers = msgspec.structs.replace(base.receivers, watchdog_webhook_url=heart.url)
     settings = msgspec.structs.replace(base, receivers=receivers)
-    with closing(heart), Stack(tmp_path / "stack", settings, say=lambda line: None) as stack:
+    with closing(heart), Stack(directory, settings, say=lambda line: None) as stack:
         heart.notices.get(timeout=BEAT_S + 30)
-        killed_t = last_t = kill(getattr(stack, gone))
-        while time.time() - last_t < 2.5 * BEAT_S:
-            with suppress(queue.Empty):
-                last_t = heart.notices.get(timeout=1).received_t
-        assert last_t - killed_t <= beats_on_s + GRACE_S
+        yield stack, heart
+
+
+def beats_until(heart: Pager, since_t: float) -> float:
+    """Wait until no beat has come for two and a half beats; return when the last one came."""
+    last_t = since_t
+    while time.time() - last_t < 2.5 * BEAT_S:
+        with suppress(queue.Empty):
+            last_t = heart.notices.get(timeout=1).received_t
+    return last_t
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize(("gone", "beats_on_s"), [("alertmanager", 0), ("prometheus", 300)])
+def test_what_notifies_dies_and_the_heartbeat_stops(tmp_path: Path, gone: str, beats_on_s: float) -> None:
+    """Without Prometheus, Alertmanager goes on beating until it calls the alert over: four of Prometheus' resend delays."""
+    with beating(tmp_path / "stack") as (stack, heart):
+        killed_t = kill(getattr(stack, gone))
+        assert beats_until(heart, killed_t) - killed_t <= beats_on_s + GRACE_S
+
+
+@pytest.mark.timeout(700)
+def test_a_prometheus_without_room_does_not_beat(tmp_path: Path) -> None:
+    """It still evaluates, and sees its last samples for five minutes. Needs root: the file system is a small one of its own."""
+    tsdb = tmp_path / "stack" / "tsdb"
+    tsdb.mkdir(parents=True)
+    with small_file_system(tsdb), beating(tsdb.parent) as (stack, heart):
+        filled_t = time.time()
+        fill(tsdb / "filler")
+        assert beats_until(heart, filled_t) - filled_t <= LOOKBACK_S + BEAT_S
+        assert stack.prometheus.process.poll() is None
+        (tsdb / "filler").unlink()
+        heart.notices.get(timeout=BEAT_S + 30)
