@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.bundles import data_folders, rendered, replaced
+from helpers.bundles import data_folders, promtool, rendered, replaced
 from helpers.checks import RULES, found_wrong, no_tool, wrong
 from omniwatch.bundle import alert_lint, check
 
@@ -65,9 +65,12 @@ def extended(tmp_path: Path) -> Path:
 
 
 def test_a_new_alert_with_all_its_pieces_passes(tmp_path, extended):
-    results = check.check(rendered(tmp_path / "out", root=extended))
+    directory = rendered(tmp_path / "out", root=extended)
+    results = check.check(directory, unit_tests=False)
     assert wrong(results) == []
     assert "SUCCESS: alert: VoiceMissing" in map(str, results)
+    for subject in ("silent", "streaming"):
+        assert promtool("test", "rules", f"alerts/{subject}.test.yaml", cwd=directory).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
+from omniwatch.backtest.rules import seconds
 from omniwatch.bundle import data, render
 from omniwatch.settings import Alerts, Settings, Site
 
@@ -57,6 +58,10 @@ TIGHT = Settings(
     )
 )
 """The shortest window there can be, and a long wait."""
+SUBJECTS = ("early", "objectives", "server", "sidecar", "monitoring", "resumption")
+"""Of the rules for whoever is on call, beyond the contract's."""
+QUICK = 200
+"""Evaluations: few unit tests need more, and those take most of the time."""
 
 
 def rendered(directory: Path, settings: Settings | None = None, root: Path | None = None) -> Path:
@@ -89,17 +94,44 @@ def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def unit_tests(
     directory: Path, subject: str, only: Collection[str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the unit tests of a subject's rules, or only those of some alerts, beside no rules but those that they need.
+    """Run the unit tests of a subject's rules, or only those of some alerts."""
+    tests = _tests(directory, subject, only)
+    assert tests, f"{subject}: no unit test of {only}"
+    return _run(directory, subject, tests)
 
-    Whole, each test evaluates every rule of its file: that takes twice the time.
-    """
+
+def failing(
+    directory: Path, subject: str, only: Collection[str] | None = None
+) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Yield what unit tests that are expected to fail say: first the quick ones, which mostly tell all, then the others."""
+    tests = _tests(directory, subject, only)
+    for some in ([one for one in tests if _is_quick(one)], [one for one in tests if not _is_quick(one)]):
+        if some:
+            yield _run(directory, subject, some)
+
+
+def _tests(directory: Path, subject: str, only: Collection[str] | None) -> list[dict[str, Any]]:
+    whole = yaml.safe_load((directory / f"alerts/{subject}.test.yaml").read_text())
+    return [test for test in whole["tests"] if only is None or _named(test) & set(only)]
+
+
+def _named(test: dict[str, Any]) -> set[str]:
+    return {case["alertname"] for case in test.get("alert_rule_test") or ()}
+
+
+def _is_quick(test: dict[str, Any]) -> bool:
+    cases = [*test.get("alert_rule_test", ()), *test.get("promql_expr_test", ())]
+    return max(seconds(case["eval_time"]) for case in cases) <= QUICK * seconds(test["interval"])
+
+
+def _run(directory: Path, subject: str, tests: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
+    """Run tests beside no rules but those that they need: whole, each evaluates every rule of its file, in twice the time."""
     folder = directory / "alerts"
     whole = yaml.safe_load((folder / f"{subject}.test.yaml").read_text())
     parts: dict[frozenset[str], list[dict[str, Any]]] = {}
-    for test in whole["tests"]:
-        named = {case["alertname"] for case in test.get("alert_rule_test") or ()}
-        if only is None or named & set(only):
-            parts.setdefault(frozenset() if "promql_expr_test" in test else frozenset(named), []).append(test)
+    for test in tests:
+        named = frozenset() if "promql_expr_test" in test else frozenset(_named(test))
+        parts.setdefault(named, []).append(test)
     files = []
     for number, (named, tests) in enumerate(parts.items()):
         rules = yaml.safe_load((folder / f"{subject}.rules.yaml").read_text())
@@ -116,7 +148,6 @@ def unit_tests(
             yaml.safe_dump(whole | {"tests": tests, "rule_files": read})
         )
         files.append(f"alerts/{part}.test.yaml")
-    assert files, f"{subject}: no unit test of {only}"
     return promtool("test", "rules", *files, cwd=directory)
 
 
