@@ -20,6 +20,7 @@ import uvicorn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers.flaky_network import Listener
+from omniwatch import settings
 from omniwatch.client import Client
 from omniwatch.link.fake_server import FakeServer
 from omniwatch.link.report import percentile
@@ -34,7 +35,10 @@ def serve(control: Connection) -> None:
     """Run the server until told to stop; between questions, collect how late its loop is."""
 
     async def main() -> None:
-        app = Resume(FakeServer(speech_s=SPEECH_S, speed=1.0), emit=lambda event: None)
+        # All streams come from one address here, as behind a reverse proxy.
+        limits = settings.Resume(max_streams_per_address=STREAMS)
+        speaker = FakeServer(speech_s=SPEECH_S, speed=1.0)
+        app = Resume(speaker, settings=settings.Settings(resume=limits), emit=lambda event: None)
         config = uvicorn.Config(app, port=0, log_level="critical", access_log=False)
         server = uvicorn.Server(config)
         serving = asyncio.ensure_future(server.serve())

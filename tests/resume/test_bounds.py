@@ -324,6 +324,21 @@ def test_one_address_has_its_share_and_makes_room_only_among_its_own() -> None:
     run(main())
 
 
+def test_a_finished_turn_makes_room_in_a_share_before_one_that_goes_on() -> None:
+    async def main() -> None:
+        app, speaker, _ = resuming(settings=limited(max_streams_per_address=2))
+        speaker.speech_s = 60.0
+        cut = await chat(app).until(frame_count(20))
+        cut.leave()
+        await cut.over()
+        speaker.speech_s = 1.0
+        await chat(app).over()
+        assert (await chat(app).until(frame_count(1))).status == 200
+        assert (await resume(app, cut.headers["x-omni-resume"], 0).until(frame_count(1))).status == 206
+
+    run(main())
+
+
 def test_who_left_at_once_makes_room_where_there_is_none() -> None:
     async def main() -> None:
         app, speaker, _ = resuming(settings=limited(max_streams=4))

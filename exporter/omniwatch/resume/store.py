@@ -140,16 +140,16 @@ class Store:
     def reserve(self, address: str) -> bool:
         """Take a place for a stream of a client that is about to begin.
 
-        Room is made by a finished turn that nobody listens to, then by one whose client left at once; where the client's address has its share, only by one of
-        its own that nobody listens to, finished or not.
+        Room is made by a finished turn that nobody listens to, then by one whose client left at once. Where the client's
+        address has its share, only by one of its own, in the end also by one that goes on.
         """
         while self._held(address) >= self._limits.max_streams_per_address:
-            own = [s for s in self._streams.values() if s.listener is None and s.address == address]
-            if not own:
+            own = self._idlest(lambda stream: stream.address == address)
+            if own is None:
                 return False
-            self.drop(min(own, key=lambda stream: stream.away_since))
+            self.drop(own)
         while len(self._streams) + self.reserved >= self._limits.max_streams:
-            idle = self._idlest() or self._aborted()
+            idle = self._idlest(lambda stream: stream.turn.ended is not None or stream.aborted)
             if idle is None:
                 return False
             self.drop(idle)
@@ -247,7 +247,7 @@ class Store:
         The largest turns give first.
         """
         while self.size > self._limits.total_bytes:
-            idle = self._idlest()
+            idle = self._idlest(lambda stream: stream.turn.ended is not None)
             if idle is None:
                 break
             self.drop(idle)
@@ -261,15 +261,12 @@ class Store:
                 max_bytes = 0 if spare_window else max(0, stream.turn.size - over)
                 self._shrink(stream, max_bytes, spare_window=spare_window)
 
-    def _idlest(self) -> ResumableTurn | None:
-        """The finished turn that has had no listener for the longest."""
-        idle = [s for s in self._streams.values() if s.listener is None and s.turn.ended is not None]
-        return min(idle, key=lambda stream: stream.away_since, default=None)
-
-    def _aborted(self) -> ResumableTurn | None:
-        """The turn whose client left at once, and has been away for the longest."""
-        away = [s for s in self._streams.values() if s.listener is None and s.aborted]
-        return min(away, key=lambda stream: stream.away_since, default=None)
+    def _idlest(self, among: Callable[[ResumableTurn], bool]) -> ResumableTurn | None:
+        """The turn without a listener that is missed least: a finished one, then one whose client left at once; of several
+        the one that has been alone for the longest.
+        """
+        alone = [stream for stream in self._streams.values() if stream.listener is None and among(stream)]
+        return min(alone, key=lambda s: (s.turn.ended is None, not s.aborted, s.away_since), default=None)
 
     def close(self) -> None:
         """Let go of everything."""
