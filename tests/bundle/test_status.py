@@ -17,7 +17,7 @@ from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, status
 from helpers.kernel import Kernel
 from helpers.systemd_bus import Unit, systemd
 from helpers.trees import grow
-from omniwatch.bundle import bridging, health
+from omniwatch.bundle import bridging, health, installed_files
 from omniwatch.bundle.health import findings, quota, unauthorized, units
 from omniwatch.host import cgroup
 from omniwatch.settings import Settings
@@ -206,6 +206,23 @@ def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Pat
     (said,) = units(Settings(), tmp_path)
     assert (said.what, said.ok) == ("systemd", False)
     assert said.says.endswith("run/dbus/system_bus_socket: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ok"), [((), None), (("--profile", "orin"), False)], ids=["plain", "with its profile"]
+)
+def test_a_model_server_that_is_not_there_is_a_fault_only_where_it_was_installed(
+    root: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], ok: bool | None
+) -> None:
+    """What is looked at is this machine's own: its manifest and its systemd are those of a file tree."""
+    install(root, *arguments)
+    known = installed_files.manifest(root)
+    monkeypatch.setattr(health, "manifest", lambda _root: known)
+    monkeypatch.setattr(health, "units", lambda settings, asked: units(settings, root, asked))
+    with systemd(root / "run/dbus", omniwatch=Unit()):
+        said = {finding.what: finding for finding in findings(config=root / CONFIG)}
+    assert said["omniwatch.service"].ok is True
+    assert said["qwen3-omni.service"] == ("qwen3-omni.service", ok, "not installed")
 
 
 @pytest.mark.parametrize(
