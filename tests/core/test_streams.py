@@ -217,6 +217,27 @@ def test_frames_experts_and_resumption_are_counted():
     assert totals.rtx_requests["hit"] == 1
 
 
+def test_attempts_of_one_return_count_as_one_return_and_what_is_not_a_clients_as_none():
+    live = table()
+    returned = [
+        ev.Resume(t=T0, stream="a", last_good_id=14, result="hit", replayed=3, extra_ms=63, again=again)
+        for again in (None, True, True)
+    ]
+    strange = [
+        ev.Resume(t=T0, stream="unknown", last_good_id=0, result="junk"),
+        ev.Resume(t=T0, stream="a", last_good_id=0, result="unauthorized"),
+        ev.Rtx(t=T0, stream="unknown", from_id=0, count=0, result="junk"),
+        ev.Rtx(t=T0, stream="a", from_id=0, count=0, result="unauthorized"),
+    ]
+    live.apply_all([*returned, *strange])
+    totals = live.totals
+    assert {k: n for k, n in totals.resume_requests.items() if n} == {"hit": 1}
+    assert (totals.resume_attempts, totals.resume_replayed_frames) == (3, 3)
+    assert sum(totals.resume_extra_delay.counts) == 1
+    assert totals.resume_strangers == {"junk": 2, "unauthorized": 2}
+    assert sum(totals.rtx_requests.values()) == 0
+
+
 def test_duplicates_are_not_played_again():
     stream = feed(table(), asked(0), audio(0, turn=1, frame_id=1), audio(0, turn=1, frame_id=1))
     assert stream.player.sent_ms == 80
