@@ -75,9 +75,9 @@ def routes(bundle: Path, path: str = CONFIG) -> list[dict]:
 
 def test_pages_are_grouped_by_site_device_and_fault_and_leave_at_once(bundle):
     page = routes(bundle)[0]
-    assert page["group_by"] == ["site", "device", "fault"]
+    assert page["group_by"] == ["site", "device", "fault", "test"]
     assert (page["group_wait"], page["group_interval"]) == ("0s", "5m")
-    assert config(bundle)["route"]["group_by"] == ["alertname", "site", "device"]
+    assert config(bundle)["route"]["group_by"] == ["alertname", "site", "device", "test"]
 
 
 def test_how_long_what_joins_a_group_waits_is_a_setting(tmp_path):

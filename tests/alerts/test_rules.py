@@ -154,8 +154,8 @@ def test_a_page_leaves_at_once_and_its_end_with_the_group(tmp_path):
     config = yaml.safe_load((tmp_path / ALERTMANAGER).read_text())
     route = config["route"]["routes"][0]
     assert (route["group_wait"], route["group_interval"]) == ("0s", "5m")
-    assert route["group_by"] == ["site", "device", "fault"]
-    assert config["route"]["group_by"] == ["alertname", "site", "device"]
+    assert route["group_by"] == ["site", "device", "fault", "test"]
+    assert config["route"]["group_by"] == ["alertname", "site", "device", "test"]
     (page,) = [receiver for receiver in config["receivers"] if receiver["name"] == route["receiver"]]
     assert page["webhook_configs"] == [{"url": "https://pager.example/hook", "send_resolved": True}]
 

@@ -183,6 +183,9 @@ def test_a_test_alert_says_who_took_it_and_status_says_what_fires(tmp_path):
         assert re.match(r"webhook: taken after \d\.\d s\n", done.stdout)
         notice = pager.notices.get(timeout=10)
         assert (notice.alert, notice.status, notice.labels["device"]) == ("OmniwatchTest", "firing", "orin")
+        again = CliRunner().invoke(page_command, ["--test", "--config.file", str(config)])
+        assert again.exit_code == 0, "a second test is not held back as news of the first"
+        assert pager.notices.get(timeout=10).labels["test"] != notice.labels["test"]
 
         alertmanager.post(
             [
