@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from click.testing import CliRunner
 
@@ -134,6 +136,38 @@ def test_a_test_alert_says_who_took_it_and_ends():
     assert begin["labels"]["fault"] == "test"
     assert end["endsAt"] < begin["endsAt"]
     assert ended_t == pytest.approx(110, abs=0.3)
+
+
+class Beating(Api):
+    """One that sends a heartbeat each minute, and a test after `takes_s`."""
+
+    def __init__(self, takes_s: float) -> None:
+        super().__init__()
+        self.takes_s = takes_s
+
+    def sent(self):
+        taken = bool(self.posted) and self.now >= self.posted[0][0] + self.takes_s
+        return {"webhook": ((self.now - 70) // trial_page.BEAT_S + taken, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "within_s", "after_s"), [(1, 30, 1), (inf, 30, None), (inf, 200, None), (90, 200, 90)]
+)
+def test_a_heartbeat_is_no_answer_to_a_test(takes_s, within_s, after_s):
+    api = Beating(takes_s)
+    settings = parse(f"receivers: {{{WATCHED}, {PAGER}}}")
+    assert trial_page.is_hidden_by_heartbeat(settings, "page")
+    beat_t = trial_page.heartbeat(api, lambda: api.now, api.pause)
+    assert beat_t == pytest.approx(130, abs=0.3)
+    (found,) = trial_page.run(api, settings, "page", within_s, lambda: api.now, api.pause, beat_t)
+    assert found.after_s == pytest.approx(after_s, abs=6) if after_s else found.after_s is None
+
+
+def test_where_no_heartbeat_comes_none_is_waited_for_long():
+    api = Api()
+    assert trial_page.heartbeat(api, lambda: api.now, api.pause) is None
+    assert api.now == pytest.approx(165, abs=0.3)
+    assert not trial_page.is_hidden_by_heartbeat(parse(f"receivers: {{{PAGER}}}"), "page")
 
 
 def test_what_reaches_nobody_is_not_tested(tmp_path):

@@ -34,7 +34,8 @@ def command(
     """Send a test alert through the running Alertmanager; say which receivers took it and how long it took.
 
     It goes to site.alertmanager, or to fleet.alertmanager_urls: to each of them. What a receiver took is read from Alertmanager's own counters; a
-    webhook that took it is the bridge to chat robots where that is configured. The alert ends with the command.
+    webhook that took it is the bridge to chat robots where that is configured. A heartbeat is a webhook, too: where the settings have one, the
+    test begins just after it, at most a minute later. The alert ends with the command.
 
     The exit code is 0 when every receiver of the settings took it, 1 when one did not, 2 when Alertmanager is not reached.
 
@@ -59,8 +60,12 @@ def command(
         if not told.fleet.alertmanager_urls and not trial_page.expected(told, severity):
             raise UserError(f"receivers: nobody is told of a {severity}; there is nothing to test")
         for one in alertmanager.of(told):
+            beat_t = None
+            if trial_page.is_hidden_by_heartbeat(told, severity):
+                click.echo(f"{one.url}: waiting for a heartbeat, which counts as a webhook, too", err=True)
+                beat_t = trial_page.heartbeat(one, time.time, time.sleep)
             click.echo(f"{one.url}: test alert sent", err=True)
-            for found in trial_page.run(one, told, severity, within_s, time.time, time.sleep):
+            for found in trial_page.run(one, told, severity, within_s, time.time, time.sleep, beat_t):
                 taken.append(found)
                 click.echo(_line(found, within_s))
     except (settings.SettingsError, alertmanager.AlertmanagerError) as error:
