@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from helpers.kernel import Kernel
 from omniwatch.cli.tune import command
 from omniwatch.host import cgroup
 from omniwatch.settings import Server
-from omniwatch.tune import report, sample
+from omniwatch.tune import change, report, sample
 from omniwatch.tune.advice import Advice, advise
 from omniwatch.tune.model import Limit
 from omniwatch.tune.sample import Watched
@@ -120,3 +121,26 @@ def test_the_tighter_slice_is_watched_in_the_servers_place(
     assert "system.slice, which qwen3-omni.service is in, has the tighter quota: it is watched" in done.stderr
     assert done.stdout.startswith("system.slice, watched for 1 s")
     assert cgroup.locate(Server())[0].name == "qwen3-omni.service"
+
+
+@pytest.mark.parametrize(("taken", "code"), [("max 100000", 0), ("50000 100000", 1)])
+def test_what_is_applied_is_shown_written_and_read_back(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: str, code: int
+) -> None:
+    weight = kernel.directory / "cpu.weight"
+    weight.write_text("100")
+
+    def reload() -> None:
+        weight.write_text("900")
+        (kernel.directory / "cpu.max").write_text(taken)
+
+    where = {"root": tmp_path, "reload": reload, "settle_s": 0}
+    monkeypatch.setattr(change, "plan", partial(change.plan, root=tmp_path))
+    monkeypatch.setattr(change, "apply", partial(change.apply, **where))
+    done = CliRunner().invoke(command, ["--seconds", "1", "--apply", "--yes"])
+    assert done.exit_code == code, done.output
+    target = tmp_path / "etc/systemd/system/qwen3-omni.service.d/50-cpu.conf"
+    assert "CPUQuota=\n" in target.read_text()
+    assert "+CPUWeight=900" in done.stdout
+    assert ("the kernel took it" in done.stdout) == (code == 0)
+    assert ("qwen3-omni.service: " in done.stderr) == (code == 1)

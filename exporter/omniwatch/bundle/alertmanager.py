@@ -87,8 +87,12 @@ class Alertmanager:
 
     def _call(self, path: str, body: bytes | None = None) -> bytes:
         try:
-            request = urllib.request.Request(self.url + path, body, self._headers())
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._context()) as answer:
+            headers, context = self._headers(), self._context()
+        except OSError as error:
+            raise AlertmanagerError(f"{error.filename or self.url}: {error.strerror or error}") from error
+        try:
+            request = urllib.request.Request(self.url + path, body, headers)
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
                 found: bytes = answer.read(MAX_ANSWER_BYTES)
                 return found
         except urllib.error.HTTPError as error:
@@ -113,6 +117,9 @@ class Alertmanager:
         fleet = self._fleet
         if fleet is None or not self.url.startswith("https:"):
             return None
+        # The ssl module does not say which file it could not read.
+        for path in filter(None, (fleet.ca_file, fleet.client_cert_file, fleet.client_key_file)):
+            Path(path).open("rb").close()
         context = ssl.create_default_context(cafile=fleet.ca_file or None)
         if fleet.client_cert_file:
             context.load_cert_chain(fleet.client_cert_file, fleet.client_key_file)
