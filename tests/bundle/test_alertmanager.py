@@ -110,6 +110,12 @@ def test_a_file_that_cannot_be_read_is_named(centre: Centre, tmp_path: Path, fie
         asked(centre, "https", **{field: absent, **more}).alerts("orin")
 
 
+def test_a_secret_that_is_no_text_is_one_line(centre: Centre, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\xff")
+    with pytest.raises(AlertmanagerError, match=rf"^http://{centre.address}: 'utf-8' codec can't decode"):
+        asked(centre, token_file=str(tmp_path / "secret")).alerts("orin")
+
+
 def test_over_tls_both_show_their_certificates(centre: Centre, tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -88,8 +88,9 @@ class Alertmanager:
     def _call(self, path: str, body: bytes | None = None) -> bytes:
         try:
             headers, context = self._headers(), self._context()
-        except OSError as error:
-            raise AlertmanagerError(f"{error.filename or self.url}: {error.strerror or error}") from error
+        except (OSError, ValueError) as error:
+            where, why = getattr(error, "filename", None), getattr(error, "strerror", None)
+            raise AlertmanagerError(f"{where or self.url}: {why or error}") from error
         try:
             request = urllib.request.Request(self.url + path, body, headers)
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
