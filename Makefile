@@ -59,7 +59,8 @@ adversary: $(READY)  ## attacks made up at random, for half an hour: connections
 	@deploy/setup.sh prometheus prometheus-alertmanager
 	@for attack in tests/adversary/[a-z]*.py; do echo "== $$attack"; $(BIN)/python $$attack || exit 1; done
 
-nightly: bench adversary  ## what is too long for each change: every benchmark, every attack
+nightly: bench adversary  ## what is too long for each change: every benchmark, every attack, ten minutes of short cuts
+	CUTS_S=600 $(BIN)/pytest --timeout=900 tests/suites/fleet/test_outage.py
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
