@@ -12,7 +12,7 @@ from helpers.bundles import COARSE, FINE, TIGHT, failing, promtool, rendered, re
 from omniwatch.settings import Settings
 from omniwatch.settings.alerts import Device
 
-RULES, TESTS = "alerts/device.rules.yaml", "alerts/device.test.yaml"
+RULES = "alerts/device.rules.yaml"
 ODD = Device(
     throttled_ticket_share=0.07,
     throttled_ticket_window_s=131,

@@ -11,6 +11,8 @@ import yaml
 
 from helpers.bundles import rendered
 from helpers.inhibition import CAUSES, EXPLAINS
+from omniwatch.backtest.rules import seconds
+from omniwatch.bundle import trial_page
 from omniwatch.notify.messages import WORST_FIRST
 from omniwatch.settings import SettingsError, parse
 
@@ -96,6 +98,7 @@ def test_at_the_centre_silent_devices_of_a_site_are_one_message(bundle):
 def test_a_watchdog_calls_every_minute(bundle):
     route = routes(bundle)[2]
     assert (route["receiver"], route["group_interval"], route["repeat_interval"]) == ("watchdog", "1m", "50s")
+    assert seconds(route["group_interval"]) == trial_page.BEAT_S
 
 
 def test_every_alert_has_a_kind_of_fault_and_prometheus_says_it(bundle):
