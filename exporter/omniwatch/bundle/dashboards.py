@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -108,7 +107,7 @@ def written(dashboard: Dashboard) -> str:
 
 def dump(model: dict[str, Any]) -> str:
     """Write a dashboard as the bundle's files are written."""
-    return json.dumps(model, ensure_ascii=False, indent=2) + "\n"
+    return msgspec.json.format(msgspec.json.encode(model), indent=2).decode() + "\n"
 
 
 def _model(dashboard: Dashboard) -> dict[str, Any]:

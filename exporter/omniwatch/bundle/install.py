@@ -122,7 +122,8 @@ def items(
         )
     try:
         profiles.fitting(config.server.profile, config.server.device_memory_gb) if with_server else None
-        rendered = render.render(_renderable(config, with_server))
+        deployed = [path for path in render.paths() if path.parts[0] == "deploy"]
+        rendered = render.render(_renderable(config, with_server), only=deployed)
         files = {path.name: text for path, text in rendered.items()}
         found = [] if packaged else [*_sidecar(files), *program_files.program(interpreter.find(root))]
     except (render.RenderError, profiles.ProfileError, PayloadError) as error:

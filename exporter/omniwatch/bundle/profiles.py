@@ -18,6 +18,7 @@ import yaml
 from msgspec import Meta
 
 from omniwatch.bundle import data
+from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.plan import components
 from omniwatch.plan import flags as vllm_flags
 from omniwatch.plan.device import SYSTEM_BYTES, of_size
@@ -142,7 +143,7 @@ def load(name: str, root: Path | None = None) -> Profile:
         raise ProfileError(f'no profile "{name}"; there are {", ".join(known)}')
     path = _root(root) / FOLDER / f"{name}.yaml"
     try:
-        profile = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Profile)
+        profile = msgspec.convert(load_yaml(path.read_text(encoding="utf-8")), Profile)
     except (msgspec.ValidationError, yaml.YAMLError) as error:
         raise ProfileError(f"{path.name}: {' '.join(str(error).split())}") from error
     if profile.published != bool(profile.memory):

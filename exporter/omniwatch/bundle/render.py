@@ -240,13 +240,15 @@ def _environment(root: Path) -> jinja2.Environment:
     environment.filters["quoted"] = quoted
     environment.filters["regex"] = re.escape
     environment.filters["unit"] = lambda text: text.replace("%", "%%")
-    environment.filters["yaml"] = load_yaml
+    environment.filters["yaml"] = functools.lru_cache(load_yaml)
     return environment
 
 
 def quoted(text: str) -> str:
     """Write a string as YAML, PromQL and Go's templates all read it: half a surrogate pair, which JSON has, none of them does."""
     plain = json.dumps(text, ensure_ascii=False)
+    if plain.isprintable():
+        return plain
     return "".join(
         one if one.isprintable() else f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"
         for one in plain

@@ -246,8 +246,8 @@ def _models(site: Settings, names: tuple[str, ...]) -> dict[str, Model]:
 
     from omniwatch.bundle import render
 
-    rendered = render.render(site)
-    models = {path.stem: json.loads(rendered[path]) for path in rendered if path.parts[0] == "dashboards"}
+    rendered = render.render(site, only=[path for path in render.paths() if path.parts[0] == "dashboards"])
+    models = {path.stem: json.loads(text) for path, text in rendered.items()}
     by_uid = {model["uid"]: name for name, model in models.items()}
     wanted = [by_uid.get(name, name) for name in names]
     for name in wanted:
