@@ -120,8 +120,9 @@ def test_it_ends_at_once_even_while_it_waits_for_an_answer(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--interval=1"]])
-def test_without_the_websocket_library_it_says_what_to_install(words: list[str]) -> None:
-    script = "import sys; sys.modules['websockets'] = None; from omniwatch.cli import main; main()"
+@pytest.mark.parametrize("library", ["anyio", "websockets"])
+def test_without_a_websocket_library_it_says_what_to_install(words: list[str], library: str) -> None:
+    script = f"import sys; sys.modules['{library}'] = None; from omniwatch.cli import main; main()"
     command = [sys.executable, "-c", script, "probe", "ws://127.0.0.1:1", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")

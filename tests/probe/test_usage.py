@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click.testing
@@ -67,6 +70,37 @@ def test_tls_is_spoken_and_checked(scheme: str, tmp_path: Path, monkeypatch: pyt
     assert distrusted.exit_code == 2
     assert "TLS: " in distrusted.stderr
     assert trusted.exit_code == 0, trusted.output
+
+
+def test_a_server_that_says_nothing_once_tls_is_spoken_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        accepting = pool.submit(lambda: tls.wrap_socket(listener.accept()[0], server_side=True))
+        result = probe(f"wss://127.0.0.1:{listener.getsockname()[1]}", "--turns=1", "--timeout=1")
+        accepting.result().close()
+    assert result.exit_code == 2
+    assert result.stderr.endswith(": timed out during opening handshake\n")
+
+
+def test_a_redirection_of_the_websocket_is_said_and_not_followed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+
+        def redirect() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 301 Moved\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n")
+
+        pool.submit(redirect)
+        result = probe(f"ws://127.0.0.1:{listener.getsockname()[1]}", "--turns=1")
+    assert result.exit_code == 1
+    assert "turn 1: error: cannot follow redirect to ws://127.0.0.1:" in result.output
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,6 @@ def _client(target: Target, asking: Asking) -> Client:
     try:
         return open_client(target, asking)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "websockets":
+        if (error.name or "").partition(".")[0] not in ("anyio", "websockets"):
             raise
         raise UserError("the video websocket needs a library: pip install 'omniwatch[probe]'") from error

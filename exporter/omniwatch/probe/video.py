@@ -9,10 +9,17 @@ import struct
 from contextlib import ExitStack
 from typing import Any
 
+import anyio
 import msgspec
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
-from websockets.sync.client import ClientConnection
-from websockets.sync.client import connect as connect_websocket
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidStatus,
+    InvalidURI,
+    WebSocketException,
+)
 
 from omniwatch.core.drift import Picture
 from omniwatch.probe import Turn, TurnFailedError
@@ -58,13 +65,44 @@ _said = msgspec.json.Decoder(Said)
 _image = base64.b64encode(grey_jpeg()).decode()
 
 
+class Link:
+    """A websocket for one thread, whose event loop has another, to answer pings in time.
+
+    The library's own client for threads reads and writes one TLS connection from two of them. Where the server says nothing
+    after TLS's handshake, it waits for its reader for ever.
+    """
+
+    def __init__(self, portal: BlockingPortal, connection: ClientConnection) -> None:
+        self._portal = portal
+        self._connection = connection
+
+    @property
+    def stream_id(self) -> str | None:
+        """Return what the tap calls the stream, where there is one."""
+        response = self._connection.response
+        return response.headers.get(STREAM_HEADER) if response else None
+
+    def send(self, **message: Any) -> None:
+        """Send a message."""
+        self._portal.call(self._connection.send, json.dumps(message))
+
+    def receive(self, timeout_s: float) -> str | bytes:
+        """Return the next message. Raises TimeoutError."""
+
+        async def receive() -> str | bytes:
+            with anyio.fail_after(timeout_s):
+                return await self._connection.recv()
+
+        return self._portal.call(receive)
+
+
 class VideoClient:
     """A session with a camera of `fps` frames a second. It is opened anew after a turn that failed."""
 
     def __init__(self, target: Target, asking: Asking) -> None:
         self._target = target
         self._asking = asking
-        self._link: ClientConnection | None = None
+        self._link: Link | None = None
         self._closing = ExitStack()
         self._picture = Picture()
         self._began_t = 0.0
@@ -83,28 +121,33 @@ class VideoClient:
         link, self._link = self._link, None
         if link is not None:
             try:
-                link.send(json.dumps({"type": "video.done"}))
+                link.send(type="video.done")
             except (WebSocketException, OSError):
                 pass
-            self._closing.close()
+        self._closing.close()
 
     def _converse(self, hearing: Hearing) -> None:
         try:
             link = self._link or self._open()
-            hearing.answered_as(_stream_id(link))
+            hearing.answered_as(link.stream_id)
             while self._frames < LEAD_FRAMES:
                 self._next(link, hearing, self._asking.clock() + self._asking.timeout_s)
             hearing.ask(self._asking.clock(), self._picture)
-            _send(link, type="video.query", text=self._asking.text)
+            link.send(type="video.query", text=self._asking.text)
             self._listen(link, hearing)
         except ConnectionClosed as error:
             raise TurnFailedError("cut", f"the websocket was closed: {error}") from error
 
-    def _open(self) -> ClientConnection:
-        asking = self._asking
+    def _open(self) -> Link:
+        asking, target = self._asking, self._target
         try:
-            connecting = connect_websocket(
-                self._target.url,
+            reached = socket.create_connection((target.host, target.port), asking.timeout_s)
+            reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            reached.setblocking(False)
+            portal = self._closing.enter_context(start_blocking_portal())
+            connecting = connect(
+                target.url,
+                sock=reached,
                 additional_headers=dict(asking.headers),
                 open_timeout=asking.timeout_s,
                 close_timeout=CLOSE_S,
@@ -112,23 +155,26 @@ class VideoClient:
                 max_size=MAX_MESSAGE_BYTES,
                 proxy=None,
             )
-            self._link = link = self._closing.enter_context(connecting)
+            connection = self._closing.enter_context(portal.wrap_async_context_manager(connecting))
+            self._link = link = Link(portal, connection)
         except InvalidStatus as error:
             answer = error.response
             said = (answer.body or b"")[:300].decode("utf-8", "replace")
             raise TurnFailedError("error", f"{answer.status_code} {answer.reason_phrase} {said}") from error
-        except InvalidHandshake as error:
+        except (InvalidHandshake, InvalidURI) as error:
             raise TurnFailedError("malformed", f"no websocket: {error}") from error
         except (OSError, EOFError) as error:
             raise TurnFailedError("unreachable", f"{self._target.authority}: {explain(error)}") from error
-        link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except ValueError as error:
+            # As for chat, no redirection is followed.
+            raise TurnFailedError("error", str(error)) from error
         self._picture = Picture()
         self._began_t = asking.clock()
         self._frames = 0
-        _send(link, type="session.config", enable_frame_filter=False)
+        link.send(type="session.config", enable_frame_filter=False)
         return link
 
-    def _listen(self, link: ClientConnection, hearing: Hearing) -> None:
+    def _listen(self, link: Link, hearing: Hearing) -> None:
         """Take messages until the answer is complete."""
         clock, timeout_s = self._asking.clock, self._asking.timeout_s
         deadline = clock() + timeout_s
@@ -158,12 +204,12 @@ class VideoClient:
             elif said.type == "error" and (said.message or "").startswith(FATAL_ERRORS):
                 raise TurnFailedError("error", said.message or "")
 
-    def _next(self, link: ClientConnection, hearing: Hearing, deadline: float) -> Said | None:
+    def _next(self, link: Link, hearing: Hearing, deadline: float) -> Said | None:
         """Return the next message, or None where it was time for a frame of the picture, which was sent."""
         clock = self._asking.clock
         due = self._began_t + self._frames / self._asking.fps
         try:
-            raw = link.recv(timeout=max(0.0, min(due, deadline) - clock()))
+            raw = link.receive(max(0.0, min(due, deadline) - clock()))
         except TimeoutError:
             if clock() >= deadline:
                 raise
@@ -174,19 +220,11 @@ class VideoClient:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise TurnFailedError("malformed", f"{error}: {raw[:60]!r}") from error
 
-    def _show(self, link: ClientConnection, hearing: Hearing) -> None:
+    def _show(self, link: Link, hearing: Hearing) -> None:
         t = self._asking.clock()
         pts_ms = (t - self._began_t) * 1000.0
         self._frames += 1
         # The picture is the session's: a turn that is not asked yet has no listener to keep it.
         self._picture = Picture(pts_ms, t, True)
         hearing.frame(t, pts_ms)
-        _send(link, type="video.frame", data=_image, frame_id=f"f{self._frames}", pts_ms=round(pts_ms, 3))
-
-
-def _send(link: ClientConnection, **message: Any) -> None:
-    link.send(json.dumps(message))
-
-
-def _stream_id(link: ClientConnection) -> str | None:
-    return link.response.headers.get(STREAM_HEADER) if link.response else None
+        link.send(type="video.frame", data=_image, frame_id=f"f{self._frames}", pts_ms=round(pts_ms, 3))
