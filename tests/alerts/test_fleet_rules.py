@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
-from helpers.bundles import COARSE, FINE, changed_settings, hold, promtool, rendered, sample
+from helpers.bundles import COARSE, FINE, changed_settings, hold, promtool, rendered, sample, unit_tests
+from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.fleet.uplink_metrics import FAMILIES, PREFIX
 from omniwatch.settings import Settings, SettingsError, parse
 from omniwatch.settings.fleet import Fleet
@@ -37,11 +38,11 @@ OTHER = msgspec.structs.replace(
     ),
 )
 NAMED = Fleet(baseline='it\'s "1"')
-EVERY_SETTINGS = {
-    "defaults": Settings(),
+OTHER_SETTINGS = {
     "other": OTHER,
     "coarse": msgspec.structs.replace(COARSE, fleet=NAMED),
 }
+"""tests/bundle/test_check.py runs the unit tests of what is shipped, the defaults."""
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +51,14 @@ def bundle(tmp_path_factory) -> Path:
 
 
 def loaded(path: Path) -> Any:
-    return yaml.safe_load(path.read_text())
+    return load_yaml(path.read_text())
 
 
 def rules(path: Path) -> list[dict[str, Any]]:
     return [rule for group in loaded(path)["groups"] for rule in group["rules"]]
 
 
-@pytest.mark.parametrize("settings", EVERY_SETTINGS.values(), ids=EVERY_SETTINGS)
+@pytest.mark.parametrize("settings", OTHER_SETTINGS.values(), ids=OTHER_SETTINGS)
 def test_promtool_finds_nothing_and_every_unit_test_passes(tmp_path, settings):
     rendered(tmp_path, settings)
     for arguments in (
@@ -69,7 +70,6 @@ def test_promtool_finds_nothing_and_every_unit_test_passes(tmp_path, settings):
             "alerts/fleet.rules.yaml",
             "alerts/uplink.rules.yaml",
         ),
-        ("test", "rules", "alerts/fleet.test.yaml"),
         ("test", "rules", "alerts/uplink.test.yaml"),
         ("check", "rules", "--lint=all", "--lint-fatal", "deploy/fleet/centre-held.rules.yaml"),
         ("check", "config", "deploy/prometheus/prometheus.yml"),
@@ -78,6 +78,8 @@ def test_promtool_finds_nothing_and_every_unit_test_passes(tmp_path, settings):
     ):
         done = promtool(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
+    done = unit_tests(tmp_path, "fleet")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 NUDGES = {
@@ -99,15 +101,8 @@ def test_the_unit_tests_notice_a_limit_that_is_a_step_off(tmp_path, alert):
         if rule.get("alert") == alert:
             assert old in rule["expr"]
             rule["expr"] = rule["expr"].replace(old, new)
-    path.write_text(yaml.safe_dump(content))
-    tests = loaded(tmp_path / "alerts/fleet.test.yaml")
-    tests["tests"] = [
-        test
-        for test in tests["tests"]
-        if alert in {case["alertname"] for case in test.get("alert_rule_test", ())}
-    ]
-    (tmp_path / "alerts/fleet.test.yaml").write_text(yaml.safe_dump(tests))
-    done = promtool("test", "rules", "alerts/fleet.test.yaml", cwd=tmp_path)
+    path.write_text(json.dumps(content))
+    done = unit_tests(tmp_path, "fleet", {alert})
     assert set(re.findall(r"alertname: ?(\w+)", done.stdout + done.stderr)) == {alert}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,15 +54,30 @@ Severity: page · expected: never · escalate to: the owner of the model server 
 PAGE = "\n".join([HEAD, *(f"## {section}\n\nWords.\n" for section in alert_lint.SECTIONS[1:])])
 
 
-@pytest.fixture
-def extended(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's data folders with one more alert, its tests in a file of their own and its page."""
-    root = data_folders(tmp_path / "data")
+    root = data_folders(tmp_path_factory.mktemp("data"))
     rules = root / f"{RULES}.j2"
     rules.write_text(rules.read_text().rstrip("\n") + "\n" + NEW_ALERT)
     (root / "alerts/silent.test.yaml.j2").write_text(NEW_TESTS)
     (root / "runbooks/VoiceMissing.md").write_text(PAGE)
     return root
+
+
+@pytest.fixture
+def extended(data: Path) -> Iterator[Path]:
+    """These folders, and as they were after the test: in new ones every template would be compiled anew."""
+    before = {
+        path: path.read_bytes() for folder in ("alerts", "runbooks") for path in (data / folder).iterdir()
+    }
+    yield data
+    for folder in ("alerts", "runbooks"):
+        for path in set((data / folder).iterdir()) - set(before):
+            path.unlink()
+    for path, content in before.items():
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
 
 
 def test_a_new_alert_with_all_its_pieces_passes(tmp_path, extended):
@@ -132,9 +148,8 @@ def test_an_alert_without_its_page_and_a_page_without_its_alert_are_found(tmp_pa
 
 
 @pytest.mark.parametrize("alert", ["CodecDrift", "TokenRTT", "TurnsOutOfSync"])
-def test_each_shipped_alert_needs_its_page(tmp_path, alert):
-    root = data_folders(tmp_path / "data")
-    (root / f"runbooks/{alert}.md").unlink()
-    results = check.check(rendered(tmp_path / "out", root=root), no_tool)
+def test_each_shipped_alert_needs_its_page(tmp_path, extended, alert):
+    (extended / f"runbooks/{alert}.md").unlink()
+    results = check.check(rendered(tmp_path / "out", root=extended), no_tool)
     assert f"FAILED: alert: {alert}: no runbook page runbooks/{alert}.md" in wrong(results)
     assert check.exit_code(results) == 1

@@ -90,14 +90,18 @@ def test_python_client_over_a_rough_network_behind_the_tap(tmp_path: Path, rough
     assert all(event.latency_ms is not None for event in resumed if event.result == "hit")
 
 
-def test_cpp_client_over_a_rough_network(tmp_path: Path, rough: Path) -> None:
-    program = compile_cpp("speak", tmp_path)
+@pytest.fixture(scope="module")
+def speak(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_cpp("speak", tmp_path_factory.mktemp("cpp"))
+
+
+def test_cpp_client_over_a_rough_network(tmp_path: Path, rough: Path, speak: Path) -> None:
     speaker = FakeServer(speech_s=12.0, speed=2.0)
     said: list[ev.Event] = []
     with serving(Resume(speaker, emit=said.append)) as port, linked(port, rough, seed=5) as link:
         out = tmp_path / "out.pcm"
         done = subprocess.run(
-            [str(program), "127.0.0.1", str(link), str(out), '{"stream": true, "seed": 4}'],
+            [str(speak), "127.0.0.1", str(link), str(out), '{"stream": true, "seed": 4}'],
             capture_output=True,
             text=True,
             check=False,
@@ -110,9 +114,7 @@ def test_cpp_client_over_a_rough_network(tmp_path: Path, rough: Path) -> None:
     assert any(isinstance(event, ev.Resume) and event.result == "hit" for event in said)
 
 
-def test_cpp_client_says_why_it_hears_nothing(tmp_path: Path) -> None:
-    program = compile_cpp("speak", tmp_path)
-
+def test_cpp_client_says_why_it_hears_nothing(tmp_path: Path, speak: Path) -> None:
     async def refuses(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await FakeServer()(scope, receive, send)
@@ -122,7 +124,7 @@ def test_cpp_client_says_why_it_hears_nothing(tmp_path: Path) -> None:
 
     with serving(refuses) as port:
         done = subprocess.run(
-            [str(program), "127.0.0.1", str(port), str(tmp_path / "out"), "{}"],
+            [str(speak), "127.0.0.1", str(port), str(tmp_path / "out"), "{}"],
             capture_output=True,
             text=True,
             check=False,
