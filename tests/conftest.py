@@ -16,6 +16,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put a file of e2e after every third of the others: it mostly waits, and those beside it compute meanwhile."""
+    files = list(dict.fromkeys(item.path for item in items))
+    waiting = [path for path in files if path.parent.name == "e2e"]
+    computing = [path for path in files if path.parent.name != "e2e"]
+    place = {path: (number, 0) for number, path in enumerate(computing)}
+    place |= {path: (3 * number, 1) for number, path in enumerate(waiting)}
+    items.sort(key=lambda item: place[item.path])
+
+
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
