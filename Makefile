@@ -79,7 +79,7 @@ docs: $(READY)  ## the manual, into build/docs: generated references first, warn
 
 schema: $(READY)  ## docs/*.schema.json from the structs
 	$(BIN)/python -m omniwatch.events > docs/events.schema.json
-	$(BIN)/python -m omniwatch.chain.results > docs/bench-chain.schema.json
+	$(BIN)/python -m omniwatch.desk.chain.results > docs/bench-chain.schema.json
 
 lock:  ## tests/requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url \

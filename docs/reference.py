@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
@@ -22,7 +22,7 @@ import failures
 import page_picture
 import rooms
 from field_docs import Field, fields
-from omniwatch import events
+from omniwatch import cli, events
 from omniwatch.bundle import render
 from omniwatch.cli import main
 from omniwatch.fleet import uplink_metrics
@@ -133,16 +133,22 @@ def uplink_reference() -> str:
 
 
 def commands_reference() -> str:
-    """Describe every command from its help."""
-    return "".join(_commands(main, click.Context(main, info_name="omniwatch")))
+    """Describe every command from its help, those of a device first."""
+    ctx = click.Context(main, info_name="omniwatch")
+    parts = (("On a device", cli.DEVICE), ("At a desk", cli.DESK))
+    return "".join(
+        text
+        for title, folder in parts
+        for text in (f"\n## {title}\n", *_commands(main, cli.commands_in(folder), ctx))
+    )
 
 
-def _commands(group: click.Group, ctx: click.Context) -> Iterator[str]:
-    for name in group.list_commands(ctx):
+def _commands(group: click.Group, names: Iterable[str], ctx: click.Context) -> Iterator[str]:
+    for name in names:
         command = group.get_command(ctx, name)
         assert command is not None
         own = click.Context(command, info_name=name, parent=ctx)
-        depth = "#" * len(own.command_path.split())
+        depth = "#" * (1 + len(own.command_path.split()))
         usage = " ".join(own.command.collect_usage_pieces(own))
         yield f"\n{depth} {own.command_path}\n\n```text\n{own.command_path} {usage}\n```\n\n"
         yield _help(command.help or "")
@@ -154,7 +160,7 @@ def _commands(group: click.Group, ctx: click.Context) -> Iterator[str]:
         if rows:
             yield table(("option", "what it does"), iter(rows))
         if isinstance(command, click.Group):
-            yield from _commands(command, own)
+            yield from _commands(command, command.list_commands(own), own)
 
 
 def _help(text: str) -> str:

@@ -17,13 +17,18 @@ path { fill: none; stroke: #9aa5b1; stroke-width: 1 }
 
 
 def imports(package: Path) -> dict[str, set[str]]:
-    """Return for each room the other rooms that its files import. A room is a folder, or a file at the root."""
+    """Return for each room the other rooms that its files import.
+
+    A room is a folder, or a file at the root; inside `desk` it is a folder or a file there.
+    """
     found: dict[str, set[str]] = {}
     for path in sorted(package.rglob("*.py")):
         inside = path.relative_to(package)
         if inside.parts[0] in ("_data", "__init__.py", "__main__.py"):
             continue
-        room = inside.parts[0].removesuffix(".py")
+        room = _room(".".join((package.name, *inside.with_suffix("").parts)), package)
+        if room == "desk/__init__":
+            continue
         found.setdefault(room, set())
         for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
             other = _room(name, package)
@@ -42,11 +47,13 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def _room(name: str, package: Path) -> str:
-    first, _, rest = name.partition(".")
-    if first != package.name or not rest:
+    """Return the room of a module: the folder below the package, and inside `desk` the folder below that."""
+    first, *inner = name.split(".")
+    if first != package.name or not inner or inner == ["desk"]:
         return ""
-    room = rest.split(".")[0]
-    return room if (package / room).is_dir() or (package / f"{room}.py").exists() else ""
+    depth = 2 if inner[0] == "desk" else 1
+    place = package.joinpath(*inner[:depth])
+    return "/".join(inner[:depth]) if place.is_dir() or place.with_suffix(".py").exists() else ""
 
 
 def floors(graph: dict[str, set[str]]) -> list[list[str]]:

@@ -36,13 +36,22 @@ def test_a_circle_around_a_corner_is_found():
         TopologicalSorter(imports.of_rooms(around)).prepare()
 
 
+def test_a_circle_inside_the_desk_is_found():
+    inside = {
+        "omniwatch.desk.a.x": {"omniwatch.desk.b.y"},
+        "omniwatch.desk.b.z": {"omniwatch.desk.a.v"},
+    }
+    with pytest.raises(CycleError):
+        TopologicalSorter(imports.of_rooms(inside)).prepare()
+
+
 def test_the_root_holds_the_vocabularies_and_rooms():
     loose = {path.name for path in imports.PACKAGE.glob("*.py")}
     assert loose == {"__init__.py", "__main__.py", "events.py", "frames.py"}
 
 
 def test_every_room_says_what_it_is_for():
-    for room in imports.PACKAGE.iterdir():
+    for room in [*imports.PACKAGE.iterdir(), *(imports.PACKAGE / "desk").iterdir()]:
         if any(room.glob("*.py")):
             assert (room / "__init__.py").read_text(encoding="utf-8").startswith('"""'), room.name
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from helpers.bundles import SUBJECTS, changed_settings, failing, rendered
-from omniwatch.backtest.rules import seconds
 from omniwatch.bundle import render
 from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.desk.backtest.rules import seconds
 from omniwatch.settings import Settings
 
 MOST = 7

@@ -11,8 +11,8 @@ import yaml
 
 from helpers.bundles import rendered
 from helpers.inhibition import CAUSES, EXPLAINS
-from omniwatch.backtest.rules import seconds
 from omniwatch.bundle import trial_page
+from omniwatch.desk.backtest.rules import seconds
 from omniwatch.notify.messages import WORST_FIRST
 from omniwatch.settings import SettingsError, parse
 

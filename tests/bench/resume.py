@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers.flaky_network import Listener
 from omniwatch import settings
 from omniwatch.client import Client
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.report import percentile
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.report import percentile
 from omniwatch.resume import Resume
 
 STREAMS = 64

@@ -16,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from omniwatch import __version__
+from omniwatch import __version__, cli
 from omniwatch.cli import main
 from omniwatch.settings import Settings
 from omniwatch.system import ports
@@ -47,10 +47,26 @@ def test_every_command_has_help_with_an_example(words):
 
 def test_the_list_of_commands_says_what_each_is_for():
     shown = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
-    for name in main.list_commands(click.Context(main)):
-        purpose = (importlib.import_module(f"omniwatch.cli.{name}").__doc__ or "").splitlines()[0]
-        assert purpose.endswith(".")
-        assert f"{name} {purpose}" in shown
+    device, desk = shown.split("On a device:")[1].split("At a desk:")
+    for listed, folder in ((device, cli.DEVICE), (desk, cli.DESK)):
+        for name, module in cli.commands_in(folder).items():
+            purpose = (importlib.import_module(module).__doc__ or "").splitlines()[0]
+            assert purpose.endswith(".")
+            assert f"{name} {purpose}" in listed
+
+
+def test_on_a_device_a_desks_command_is_named_in_one_line_with_the_ways_to_get_it(monkeypatch, tmp_path):
+    assert set(cli.DESK_COMMANDS) == cli.commands_in(cli.DESK).keys()
+    monkeypatch.setattr(cli, "DESK", cli.DEVICE.parent / "not" / "there")
+    shown = CliRunner().invoke(main, ["--help"]).output
+    assert "At a desk" not in shown
+    for name in cli.DESK_COMMANDS:
+        result = CliRunner().invoke(main, [name, "--help"])
+        assert result.exit_code == 2
+        (line,) = result.output.splitlines()
+        assert line.startswith(f"Error: {name}: ")
+        assert "the environment that omniwatch was installed from" in line
+        assert "Debian package omniwatch-desk" in line
 
 
 def test_version():

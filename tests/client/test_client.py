@@ -19,8 +19,8 @@ from omniwatch.cli import NO_PIP
 from omniwatch.client import Client, TurnCallbacks
 from omniwatch.client.http import HttpError, Response, encode_request
 from omniwatch.client.playout import Playout
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.virtual import run
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.virtual import run
 from omniwatch.resume import protocol
 
 

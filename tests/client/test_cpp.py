@@ -25,7 +25,7 @@ from helpers.clients import (
 from helpers.paths import DATA
 from helpers.uvicorn_server import Serving
 from helpers.waiting import wait_until
-from omniwatch.link.fake_server import FakeServer
+from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 
 

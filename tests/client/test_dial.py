@@ -16,7 +16,7 @@ from helpers.uvicorn_server import Serving
 from helpers.web_files import Site
 from omniwatch.client import Client, Config
 from omniwatch.client.connector import Connector
-from omniwatch.link.fake_server import FakeServer
+from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 
 

@@ -23,7 +23,7 @@ from helpers.relay import Relay
 from helpers.uvicorn_server import Serving
 from omniwatch import events as ev
 from omniwatch.client import Client, Config, Summary
-from omniwatch.link.fake_server import FakeServer
+from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 
 HOURS = datetime.timedelta(hours=1)

@@ -20,15 +20,15 @@ from helpers.backtest_command import T0, backtested, lives, outcomes, record, ru
 from helpers.bundles import promtool
 from helpers.waiting import wait_until
 from omniwatch import events as ev
-from omniwatch.backtest import site
-from omniwatch.backtest.recording_source import Moments
-from omniwatch.backtest.scrapes import Scrapes
+from omniwatch.desk.backtest import site
+from omniwatch.desk.backtest.recording_source import Moments
+from omniwatch.desk.backtest.scrapes import Scrapes
+from omniwatch.desk.simulation import SCENARIOS, Scenario, events
+from omniwatch.desk.simulation.scenarios import Condition
 from omniwatch.events import Event
 from omniwatch.replay import Replay, contract_rules, spans
 from omniwatch.replay.recording import Recording
 from omniwatch.settings import Settings
-from omniwatch.simulation import SCENARIOS, Scenario, events
-from omniwatch.simulation.scenarios import Condition
 
 DRIFTING = msgspec.structs.replace(
     SCENARIOS["progressive-drift"], duration_s=100.0, mended_at_s=80.0, fault=Condition(drift_ppm=-1500.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helpers.backtest_command import T0, backtested, outcomes, record, run
-from omniwatch.simulation import SCENARIOS, events
+from omniwatch.desk.simulation import SCENARIOS, events
 
 TEMPLATED = """
 groups:

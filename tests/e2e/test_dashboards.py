@@ -18,7 +18,7 @@ from helpers.scraped import asked, model_server, orin, scrape_too
 from helpers.waiting import wait_until
 from omniwatch import events as ev
 from omniwatch.bundle import dashboard_lint, render
-from omniwatch.demo.local_stack import Stack
+from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import get
 from omniwatch.tap.spool import Spool

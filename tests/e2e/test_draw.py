@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from omniwatch.backtest.tsdb import Tsdb
 from omniwatch.bundle import dashboard_lint, render
 from omniwatch.cli import main
+from omniwatch.desk.backtest.tsdb import Tsdb
 from omniwatch.settings import Settings
 
 START = 1_768_478_400

@@ -13,9 +13,9 @@ from helpers.backtest_command import record
 from helpers.noise import page, turns
 from helpers.noise.curves import Model
 from helpers.noise.turns import DAY_S, HOUR_S, T0, Cell
-from omniwatch.backtest import rule_sets, site
-from omniwatch.backtest.rules import Standing
-from omniwatch.backtest.run import Verdict, backtest
+from omniwatch.desk.backtest import rule_sets, site
+from omniwatch.desk.backtest.rules import Standing
+from omniwatch.desk.backtest.run import Verdict, backtest
 from omniwatch.settings import Settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

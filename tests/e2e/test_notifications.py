@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from helpers.waiting import wait_until
-from omniwatch.backtest import routes
-from omniwatch.backtest.notifications import Arrival, Notification, counts, notifications
-from omniwatch.backtest.routes import Routing
+from omniwatch.desk.backtest import routes
+from omniwatch.desk.backtest.notifications import Arrival, Notification, counts, notifications
+from omniwatch.desk.backtest.routes import Routing
 from omniwatch.system.child_process import ChildProcess, free_port, program
 
 CONFIG = """

@@ -19,7 +19,7 @@ from helpers.runbooks import Command, fenced
 from helpers.scraped import model_server, orin, scrape_too
 from helpers.waiting import wait_until
 from omniwatch.bundle.promql import selectors
-from omniwatch.demo.local_stack import Stack
+from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.system.child_process import get
 
 CANNOT = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from omniwatch.demo import Demo
-from omniwatch.demo.local_stack import Stack
-from omniwatch.simulation import SCENARIOS
+from omniwatch.desk.demo import Demo
+from omniwatch.desk.demo.local_stack import Stack
+from omniwatch.desk.simulation import SCENARIOS
 
 
 @pytest.mark.timeout(240)

@@ -22,7 +22,7 @@ from helpers.scripted_tap import read_events
 from helpers.waiting import wait_until
 from omniwatch import events as ev
 from omniwatch.client import Client, Summary
-from omniwatch.link.fake_server import FakeServer
+from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 from omniwatch.tap import Tap
 

@@ -21,7 +21,7 @@ from helpers.waiting import wait_until
 from omniwatch.bundle.alertmanager import of
 from omniwatch.bundle.health import firing
 from omniwatch.cli.page import command as page_command
-from omniwatch.demo.local_stack import Pager
+from omniwatch.desk.demo.local_stack import Pager
 from omniwatch.notify.webhook_server import WebhookServer
 from omniwatch.settings import parse
 from omniwatch.settings.receivers import Notify, Robot

@@ -16,7 +16,7 @@ import pytest
 
 from helpers.bundles import replaced
 from helpers.waiting import wait_until
-from omniwatch.demo.local_stack import Notice, Stack
+from omniwatch.desk.demo.local_stack import Notice, Stack
 from omniwatch.settings import Settings
 from omniwatch.settings.alerts import Monitoring
 from omniwatch.system.child_process import ChildProcess

@@ -16,8 +16,8 @@ from helpers.recording_server import until
 from helpers.scripted_tap import VIDEO, read_events, recorded_steps
 from helpers.waiting import wait_until
 from omniwatch.core.streams import StreamTable
-from omniwatch.demo import GRACE_S
-from omniwatch.demo.local_stack import Notice, Stack
+from omniwatch.desk.demo import GRACE_S
+from omniwatch.desk.demo.local_stack import Notice, Stack
 from omniwatch.settings import Settings
 
 NAME = "slow-generation"

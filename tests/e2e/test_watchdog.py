@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from omniwatch.bundle import render
-from omniwatch.demo.local_stack import Pager
+from omniwatch.desk.demo.local_stack import Pager
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import ChildProcess, free_port, program
 

@@ -11,8 +11,8 @@ from io import BytesIO
 from typing import Any
 
 from omniwatch import events, frames
+from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.frames import Frame, Kind
-from omniwatch.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 
 

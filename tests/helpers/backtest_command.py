@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from omniwatch import events as ev
-from omniwatch.cli.backtest import command
+from omniwatch.desk.cli.backtest import command
 
 T0 = 1_700_000_000
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from omniwatch.backtest.rules import seconds
 from omniwatch.bundle import data, render
 from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.desk.backtest.rules import seconds
 from omniwatch.settings import Alerts, Settings, Site
 
 HOSTILE = """ssh -J 'a b' ops@{ .Device }} `x` {% x %} [[ y ]] "z" \\ # & <b> : $(id) 设备"""

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from omniwatch.plan import checkpoint
-from omniwatch.plan.model import Model, Tensor, parse, tensors
+from omniwatch.desk.plan import checkpoint
+from omniwatch.desk.plan.model import Model, Tensor, parse, tensors
 
 TEXT = {
     "vocab_size": 50,

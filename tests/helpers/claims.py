@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from omniwatch.advise import published
+from omniwatch.desk.advise import published
+from omniwatch.desk.plan.bound import bound
+from omniwatch.desk.plan.components import parse_types
+from omniwatch.desk.plan.device import DEVICES
+from omniwatch.desk.plan.ladder import slices
+from omniwatch.desk.plan.memory import KV_BYTES, Result, Wanted, compute, kv_bytes_per_token
+from omniwatch.desk.plan.released import RELEASED, RELEASED_NAME
 from omniwatch.frames import HEADER
-from omniwatch.plan.bound import bound
-from omniwatch.plan.components import parse_types
-from omniwatch.plan.device import DEVICES
-from omniwatch.plan.ladder import slices
-from omniwatch.plan.memory import KV_BYTES, Result, Wanted, compute, kv_bytes_per_token
-from omniwatch.plan.released import RELEASED, RELEASED_NAME
 from omniwatch.settings import Settings
 
 HELD, NOT, PARTLY, CANNOT = "held", "did not hold", "held in part", "cannot be checked here"

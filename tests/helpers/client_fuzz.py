@@ -15,7 +15,7 @@ from helpers.clients import CLIENTS
 from helpers.paths import DATA
 from helpers.server_answers import conversation, whole_turn
 from omniwatch.client import Client, Config, TurnCallbacks
-from omniwatch.link import virtual
+from omniwatch.desk.link import virtual
 
 SANITIZE = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GLIBCXX_ASSERTIONS"]
 BATCH = 500

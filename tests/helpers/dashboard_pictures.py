@@ -14,17 +14,17 @@ from typing import Any
 import msgspec
 
 from helpers.incident import FAULT_S, LENGTH_S, OVERLOADED, WARM_S, pages
-from omniwatch.backtest import site
-from omniwatch.backtest.rules import Rule, read
-from omniwatch.backtest.scrapes import Page
-from omniwatch.backtest.states import Answer, episodes, merged
-from omniwatch.backtest.tsdb import Tsdb, evaluations
 from omniwatch.bundle import dashboard_lint, render
 from omniwatch.bundle.promql import selectors
-from omniwatch.draw import run
-from omniwatch.draw.window import Window
+from omniwatch.desk.backtest import site
+from omniwatch.desk.backtest.rules import Rule, read
+from omniwatch.desk.backtest.scrapes import Page
+from omniwatch.desk.backtest.states import Answer, episodes, merged
+from omniwatch.desk.backtest.tsdb import Tsdb, evaluations
+from omniwatch.desk.draw import run
+from omniwatch.desk.draw.window import Window
+from omniwatch.desk.simulation.fleet import Member, Plan, members, series
 from omniwatch.settings import Alerts, Settings, Site
-from omniwatch.simulation.fleet import Member, Plan, members, series
 
 WINDOW = Window(1_768_478_400.0, 1_768_478_400.0 + LENGTH_S)
 """From 2026-01-15 12:00:00 UTC on."""

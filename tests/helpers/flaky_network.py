@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from omniwatch.client import Client, Summary, TurnCallbacks
+from omniwatch.desk.link import host, memory
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.framed import Framed
+from omniwatch.desk.link.path import Gilbert
+from omniwatch.desk.link.scenario import FrameTrouble
 from omniwatch.frames import add
-from omniwatch.link import host, memory
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.framed import Framed
-from omniwatch.link.path import Gilbert
-from omniwatch.link.scenario import FrameTrouble
 
 
 class Listener(TurnCallbacks):

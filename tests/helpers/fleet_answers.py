@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from helpers.fleet_capacity import Capacity, metric
 from helpers.waiting import wait_until
 from omniwatch.bundle import dashboard_lint
-from omniwatch.simulation.fleet import VALUES
+from omniwatch.desk.simulation.fleet import VALUES
 from omniwatch.system.child_process import ChildProcess, get
 
 TIMEOUT_S = 120.0

@@ -20,8 +20,8 @@ import yaml
 from helpers.fleet_servers import Place, scraping
 from helpers.waiting import wait_until
 from omniwatch.bundle import render
+from omniwatch.desk.simulation.fleet import ALERT, Member, Plan, members, series
 from omniwatch.settings import Settings
-from omniwatch.simulation.fleet import ALERT, Member, Plan, members, series
 from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 SLICE_STEPS = 40

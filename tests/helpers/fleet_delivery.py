@@ -19,7 +19,7 @@ import yaml
 from helpers.fleet_uplinks import CLEAR, Running
 from helpers.waiting import wait_until
 from omniwatch.bundle import render
-from omniwatch.demo.local_stack import Notice, Pager
+from omniwatch.desk.demo.local_stack import Notice, Pager
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import ChildProcess, free_port, program
 

@@ -74,4 +74,8 @@ def reached(modules: Graph, start: str) -> set[str]:
 
 
 def _room(module: str) -> str:
-    return module.split(".")[1] if "." in module else module
+    """Name a module's room: the folder below the package, and inside `desk` the folder below that."""
+    _, *inner = module.split(".")
+    if inner[:1] == ["desk"]:
+        return ".".join(inner[:2])
+    return inner[0] if inner else module

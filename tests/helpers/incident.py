@@ -20,13 +20,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from helpers.scraped import DATA, GROUP, TREE, systemd
 from helpers.trees import grow
 from omniwatch.core.streams import StreamTable
+from omniwatch.desk.simulation import SCENARIOS, Condition, Scenario, SimulatedListener, events
 from omniwatch.events import encode
 from omniwatch.host import Host, discover
 from omniwatch.ingest.intake import Intake
 from omniwatch.metrics.collector import collect
 from omniwatch.metrics.snapshot import ScrapeSnapshot
 from omniwatch.settings import Settings
-from omniwatch.simulation import SCENARIOS, Condition, Scenario, SimulatedListener, events
 
 LENGTH_S = 1800
 FAULT_S, MENDED_S = 780, 1080

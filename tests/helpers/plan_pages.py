@@ -8,10 +8,10 @@ from pathlib import Path
 
 from helpers import claims
 from omniwatch.bundle import profiles
-from omniwatch.plan.device import DEVICES
-from omniwatch.plan.ladder import TYPES, slices
-from omniwatch.plan.memory import Wanted, compute
-from omniwatch.plan.released import RELEASED, RELEASED_NAME
+from omniwatch.desk.plan.device import DEVICES
+from omniwatch.desk.plan.ladder import TYPES, slices
+from omniwatch.desk.plan.memory import Wanted, compute
+from omniwatch.desk.plan.released import RELEASED, RELEASED_NAME
 
 PLAN, CLAIMS = "plan.md", "claims.md"
 

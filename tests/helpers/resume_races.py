@@ -15,9 +15,9 @@ from typing import Any
 
 from helpers.asgi import Exchange
 from omniwatch import events as ev
+from omniwatch.desk.link import virtual
+from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.frames import MEDIA_TYPE, Decoder, Frame, Kind, verify
-from omniwatch.link import virtual
-from omniwatch.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 from omniwatch.resume.protocol import CHAT, REALIGN, RESUME, RTX
 from omniwatch.resume.store import ResumableTurn

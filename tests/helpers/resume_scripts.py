@@ -20,8 +20,8 @@ from helpers.random_asgi import generated, mangled, some_chat
 from helpers.scripted_tap import CHAT, read_events, response
 from omniwatch import events as ev
 from omniwatch import frames
+from omniwatch.desk.link import virtual
 from omniwatch.frames import Kind
-from omniwatch.link import virtual
 from omniwatch.resume import Resume, sse
 from omniwatch.resume.endpoints import disconnected
 from omniwatch.resume.protocol import REALIGN, RESUME, RTX

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from helpers.paths import DATA
 from helpers.trees import grow
 from omniwatch.bundle import dashboard_lint
-from omniwatch.demo.local_stack import Stack
+from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.host import Host, discover
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import get

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from omniwatch import events as ev
 from omniwatch.cli.replay import command
+from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.replay import Replay, contract_rules, plot, spans
 from omniwatch.settings import Settings
-from omniwatch.simulation import SCENARIOS, events
 
 T0 = 1_700_000_000.0
 SVG = "{http://www.w3.org/2000/svg}"

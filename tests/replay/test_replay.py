@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from omniwatch import events as ev
 from omniwatch.cli.replay import command
+from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.replay import Replay, Sample, Span, clock, contract_rules, spans
 from omniwatch.settings import Alerts, Settings, Streams
-from omniwatch.simulation import SCENARIOS, events
 
 T0 = 1_700_000_000.0
 

@@ -9,9 +9,9 @@ import pytest
 
 from helpers.asgi import Exchange, chat, frame_count, resume, resuming
 from omniwatch import events
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.virtual import run
 from omniwatch.frames import add
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.virtual import run
 
 
 def test_an_uncut_turn_is_every_sample_and_every_word_and_says_that_it_is_whole() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from helpers.asgi import Exchange, chat, frame_count, post, resume, resuming
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.virtual import run
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.virtual import run
 from omniwatch.settings import Resume as Limits
 from omniwatch.settings import Settings
 

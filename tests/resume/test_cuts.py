@@ -8,9 +8,9 @@ import pytest
 
 from helpers.asgi import resuming
 from helpers.flaky_network import CuttingNetwork, listen, small_speaker
+from omniwatch.desk.link.scenario import FrameTrouble, Loss
+from omniwatch.desk.link.virtual import run
 from omniwatch.frames import add
-from omniwatch.link.scenario import FrameTrouble, Loss
-from omniwatch.link.virtual import run
 
 CUTS = 1000
 

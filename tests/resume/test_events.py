@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from helpers.asgi import Exchange, chat, heard, post, resuming
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.virtual import run
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.virtual import run
 from omniwatch.settings import Resume, Settings
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from helpers.asgi import chat, frame_count, heard, resume, resuming
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.virtual import run
 from omniwatch.frames import MEDIA_TYPE
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.virtual import run
 from omniwatch.settings import Resume as Limits
 from omniwatch.settings import Settings
 

@@ -10,8 +10,8 @@ import pytest
 
 from helpers.asgi import Exchange, frame_count, post
 from omniwatch import events, frames
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.virtual import run
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.virtual import run
 from omniwatch.resume import Resume
 from omniwatch.tap import Tap
 

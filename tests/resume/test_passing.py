@@ -9,8 +9,8 @@ import pytest
 
 from helpers.asgi import Exchange, chat, frame_count, resuming
 from omniwatch import frames
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.virtual import run
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.virtual import run
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 
 from helpers.asgi import Exchange, chat, frame_count, post, resume, resuming
 from omniwatch import events
-from omniwatch.link.fake_server import FakeServer
-from omniwatch.link.virtual import run
+from omniwatch.desk.link.fake_server import FakeServer
+from omniwatch.desk.link.virtual import run
 from omniwatch.resume import Resume
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.asgi import chat, resuming
-from omniwatch.link.virtual import run
+from omniwatch.desk.link.virtual import run
 from omniwatch.settings import Resume, Settings
 
 ENDLESS = b"data: " + b"x" * 200_000

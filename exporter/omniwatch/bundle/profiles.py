@@ -19,12 +19,12 @@ from msgspec import Meta
 
 from omniwatch.bundle import data
 from omniwatch.bundle.yaml_text import load_yaml
-from omniwatch.plan import components
-from omniwatch.plan import flags as vllm_flags
-from omniwatch.plan.device import SYSTEM_BYTES, of_size
-from omniwatch.plan.memory import Result, Wanted, compute
-from omniwatch.plan.model import PlanError
-from omniwatch.plan.released import RELEASED, RELEASED_NAME
+from omniwatch.desk.plan import components
+from omniwatch.desk.plan import flags as vllm_flags
+from omniwatch.desk.plan.device import SYSTEM_BYTES, of_size
+from omniwatch.desk.plan.memory import Result, Wanted, compute
+from omniwatch.desk.plan.model import PlanError
+from omniwatch.desk.plan.released import RELEASED, RELEASED_NAME
 
 FOLDER = "deploy/profiles"
 SYSTEM_GB = SYSTEM_BYTES / 1e9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
 import os
 import pkgutil
@@ -18,6 +18,11 @@ from omniwatch.system import needed
 
 NO_PIP = " in the environment that you installed from, and run its omniwatch (this one has no pip)"
 """What an error adds where an extra cannot be installed: in /opt/omniwatch and in the Debian package."""
+
+NOT_ON_A_DEVICE = (
+    "{}: a command of the desk, which is not on this machine: run it in the environment that omniwatch was installed from, "
+    "or install the Debian package omniwatch-desk"
+)
 
 
 class UserError(click.ClickException):
@@ -103,20 +108,30 @@ def web_options(address: str, *, of_settings: bool = False) -> Decorator:
     return lambda command: listen(config(command))
 
 
+DEVICE = Path(__file__).parent
+DESK = DEVICE.parent / "desk" / "cli"
+"""Folders of commands. A device has the first alone; the second is found by its path, so that no import leads into the desk."""
+
+DESK_COMMANDS = ("advise", "backtest", "bench", "dashboards", "demo", "link", "plan", "simulate")
+"""What a device answers for in one line, as it has no folder to look into."""
+
+
 class Commands(click.Group):
-    """The modules of this package, each holding one click command named `command`."""
+    """The modules of the folders DEVICE and DESK, each holding one click command named `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands without importing them."""
-        return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+        return sorted([*commands_in(DEVICE), *commands_in(DESK)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the one that was asked for."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        module = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
-        return command
+        for folder in (DEVICE, DESK):
+            if cmd_name in commands_in(folder):
+                command: click.Command = importlib.import_module(commands_in(folder)[cmd_name]).command
+                return command
+        if cmd_name in DESK_COMMANDS:
+            raise UserError(NOT_ON_A_DEVICE.format(cmd_name))
+        return None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a library of an extra that is not installed is the user's error."""
@@ -130,17 +145,25 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with its module's first line, read without importing what the command needs."""
-        rows = [(name, _first_line(name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        for title, folder in (("On a device", DEVICE), ("At a desk", DESK)):
+            rows = [(name, _first_line(folder, module)) for name, module in commands_in(folder).items()]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
-def _first_line(name: str) -> str:
-    spec = importlib.util.find_spec(f"{__name__}.{name.replace('-', '_')}")
-    if spec is None or spec.origin is None:
-        return ""
-    with Path(spec.origin).open(encoding="utf-8") as source:
-        return source.readline().strip().strip('"')
+def commands_in(folder: Path) -> dict[str, str]:
+    """Return the commands of a folder in the order of their names, and the module of each."""
+    package = ".".join(("omniwatch", *folder.relative_to(DEVICE.parent).parts))
+    names = sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+    return {name.replace("_", "-"): f"{package}.{name}" for name in names}
+
+
+def _first_line(folder: Path, module: str) -> str:
+    path = folder / module.rpartition(".")[2]
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    with source.open(encoding="utf-8") as file:
+        return file.readline().strip().strip('"')
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

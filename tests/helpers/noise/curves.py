@@ -20,13 +20,13 @@ from typing import NamedTuple
 from prometheus_client.utils import floatToGoString
 
 from helpers.noise.turns import T0
-from omniwatch.backtest import rule_sets, site
-from omniwatch.backtest.notifications import Notification
-from omniwatch.backtest.rules import RuleSet, Standing, asked, matches, metric, seconds, speech_names
-from omniwatch.backtest.run import Side, Verdict, judge, told
-from omniwatch.backtest.scrapes import Page
-from omniwatch.backtest.tsdb import Tsdb
 from omniwatch.core.streams import StreamTable
+from omniwatch.desk.backtest import rule_sets, site
+from omniwatch.desk.backtest.notifications import Notification
+from omniwatch.desk.backtest.rules import RuleSet, Standing, asked, matches, metric, seconds, speech_names
+from omniwatch.desk.backtest.run import Side, Verdict, judge, told
+from omniwatch.desk.backtest.scrapes import Page
+from omniwatch.desk.backtest.tsdb import Tsdb
 from omniwatch.events import EV_OF, Event
 from omniwatch.ingest.intake import Intake
 from omniwatch.metrics.family import Family, HistogramFamily

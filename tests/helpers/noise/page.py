@@ -17,12 +17,12 @@ from helpers.noise import turns
 from helpers.noise.curves import Model, Outcome
 from helpers.noise.turns import DAY_S, HOUR_S, T0, Cell, Pattern
 from omniwatch import events as ev
-from omniwatch.backtest.notifications import Told, counts
-from omniwatch.backtest.rules import Standing
+from omniwatch.desk.backtest.notifications import Told, counts
+from omniwatch.desk.backtest.rules import Standing
+from omniwatch.desk.simulation import SCENARIOS
+from omniwatch.desk.simulation import events as simulated
+from omniwatch.desk.simulation.scenarios import SimulatedListener
 from omniwatch.settings import Settings
-from omniwatch.simulation import SCENARIOS
-from omniwatch.simulation import events as simulated
-from omniwatch.simulation.scenarios import SimulatedListener
 
 LISTENERS = (1, 2, 8)
 SHARES = (0.007, 0.01, 0.03, 0.05)

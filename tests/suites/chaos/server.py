@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.events import Event, Resume
-from omniwatch.simulation import SCENARIOS, events
 from omniwatch.tap.writer import EventWriter
 
 RETURNS = 10

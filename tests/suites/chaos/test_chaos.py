@@ -20,8 +20,8 @@ import pytest
 
 from helpers.systemd_bus import Unit, systemd
 from helpers.waiting import wait_until
-from omniwatch.demo import GRACE_S
-from omniwatch.demo.local_stack import Notice, Pager, Stack
+from omniwatch.desk.demo import GRACE_S
+from omniwatch.desk.demo.local_stack import Notice, Pager, Stack
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import ChildProcess, free_port
 

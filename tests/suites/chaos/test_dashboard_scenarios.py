@@ -21,12 +21,12 @@ import yaml
 from helpers.exposed import Exposed, has_data
 from helpers.waiting import wait_until
 from omniwatch.bundle import dashboard_lint, render
-from omniwatch.demo.local_stack import Stack
-from omniwatch.draw.prometheus import ask
-from omniwatch.draw.queries import Query, queries
-from omniwatch.draw.window import Window
+from omniwatch.desk.demo.local_stack import Stack
+from omniwatch.desk.draw.prometheus import ask
+from omniwatch.desk.draw.queries import Query, queries
+from omniwatch.desk.draw.window import Window
+from omniwatch.desk.simulation import SCENARIOS
 from omniwatch.settings import Settings
-from omniwatch.simulation import SCENARIOS
 from omniwatch.system.child_process import ChildProcess, free_port, get
 
 RUN_S = 55.0

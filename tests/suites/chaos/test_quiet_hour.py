@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from helpers.backtest_command import T0, backtested, outcomes, record
-from omniwatch.simulation import SCENARIOS, Scenario, events
-from omniwatch.simulation.scenarios import Condition, SimulatedListener
+from omniwatch.desk.simulation import SCENARIOS, Scenario, events
+from omniwatch.desk.simulation.scenarios import Condition, SimulatedListener
 
 HOUR_S = 3600.0
 LISTENERS = (SimulatedListener(), SimulatedListener(joins_s=300.0, leaves_s=3300.0, reports_rtt=True))

@@ -15,7 +15,7 @@ import pytest
 from helpers.fleet_uplinks import CLEAR, Running
 from helpers.scraped import model_server, orin, scrape_too
 from helpers.waiting import wait_until
-from omniwatch.demo.local_stack import Stack
+from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.fleet.uplink_metrics import IDENTITY, PREFIX
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import free_port, get

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from omniwatch import events as ev
-from omniwatch.chain import Result
-from omniwatch.chain.results import read
+from omniwatch.desk.chain import Result
+from omniwatch.desk.chain.results import read
 from suites.chain.cascade import SHORT, cascade, speak_questions
 from suites.chain.installation import OLDEST_PYTHON
 from suites.chain.observer import Observer

@@ -11,7 +11,7 @@ import pytest
 from helpers.scraped import WINDOW, asked
 from helpers.waiting import wait_until
 from omniwatch.bundle import dashboard_lint, render
-from omniwatch.demo.local_stack import Stack
+from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.settings import Settings
 from suites.omni.listening import chat
 from suites.omni.server import Omni

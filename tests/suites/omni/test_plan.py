@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from omniwatch.plan import flags, planning, startup
-from omniwatch.plan.device import of_size
-from omniwatch.plan.memory import Result, Wanted, compute
+from omniwatch.desk.plan import flags, planning, startup
+from omniwatch.desk.plan.device import of_size
+from omniwatch.desk.plan.memory import Result, Wanted, compute
 from suites.omni.installation import Say, directory, install
 from suites.omni.server import ENVIRONMENT, Omni, started
 

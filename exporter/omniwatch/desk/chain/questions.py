@@ -1,0 +1,77 @@
+"""Read the questions: WAV files of a folder, and what may stand beside each under the same name."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import wave
+from dataclasses import dataclass
+from pathlib import Path
+
+from omniwatch.desk.chain import ChainError, Question
+
+PICTURES = {
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".mp4": "video/mp4",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as it is sent: NAME.wav, NAME.txt (the words, to judge a transcript by), NAME.jpg, .png or .mp4."""
+
+    name: str
+    wav: bytes
+    audio_s: float
+    text: str | None = None
+    picture: bytes | None = None
+    picture_type: str | None = None
+
+    def described(self) -> Question:
+        """Return what a result keeps of it."""
+        digest = hashlib.sha256(self.wav + (self.picture or b"")).hexdigest()
+        return Question(
+            name=self.name,
+            sha256=digest,
+            audio_s=round(self.audio_s, 3),
+            text=self.text,
+            picture=self.picture_type,
+        )
+
+
+def read(folder: Path) -> list[Asked]:
+    """Read every WAV file of the folder, or the one named. Raises ChainError, OSError."""
+    files = [folder] if folder.is_file() else sorted(folder.glob("*.wav"))
+    if not files:
+        raise ChainError(f"{folder}: no *.wav in it" if folder.is_dir() else f"{folder}: no such folder")
+    return [_read_one(file) for file in files]
+
+
+def _read_one(file: Path) -> Asked:
+    content = file.read_bytes()
+    try:
+        with wave.open(io.BytesIO(content)) as sound:
+            audio_s = sound.getnframes() / sound.getframerate()
+            whole = sound.getnframes() * sound.getnchannels() * sound.getsampwidth()
+            there = len(sound.readframes(sound.getnframes()))
+    except (wave.Error, EOFError, ZeroDivisionError) as error:
+        raise ChainError(f"{file}: not a WAV file of PCM samples: {error}") from error
+    if there < whole:
+        # A program that writes to a pipe, as espeak-ng --stdout does, cannot know the length it states.
+        audio_s *= there / whole
+    if not audio_s:
+        raise ChainError(f"{file}: no sound in it")
+    words = file.with_suffix(".txt")
+    text = words.read_text(encoding="utf-8").strip() if words.exists() else None
+    picture = next((p for end in PICTURES if (p := file.with_suffix(end)).exists()), None)
+    return Asked(
+        file.stem,
+        content,
+        audio_s,
+        text,
+        picture.read_bytes() if picture else None,
+        PICTURES[picture.suffix] if picture else None,
+    )

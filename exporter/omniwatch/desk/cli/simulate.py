@@ -1,0 +1,303 @@
+"""Write the events of a simulated server, or serve the metrics of a simulated fleet."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from omniwatch.cli import Number, RenamedOption, UserError, shows_progress
+from omniwatch.system import ports
+
+if TYPE_CHECKING:
+    from omniwatch.desk.simulation import Scenario
+    from omniwatch.events import Event
+
+PROGRESS_S = 0.5
+FLEET_ONLY = ("listen", "outages", "outage_s", "skewed")
+EITHER = ("fleet", "seed", "quiet")
+
+
+def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
+    """Read a factor of real time; 0 stands for as fast as it goes."""
+    try:
+        speed = 0.0 if text == "max" else float(text)
+    except ValueError:
+        speed = -1.0
+    if not 0 <= speed < float("inf"):
+        raise UserError(f'--speed: expected a number >= 0 or "max", got {text!r}')
+    return speed
+
+
+@click.command()
+@click.option("--scenario", "name", metavar="NAME", help="What happens; --list shows the choices.")
+@click.option("--seed", default=1, show_default=True, help="Same scenario and seed: same events.")
+@click.option(
+    "--speed",
+    callback=_speed,
+    default="1",
+    show_default=True,
+    metavar="X",
+    help='Times real time; 0 or "max": no pauses.',
+)
+@click.option(
+    "--duration",
+    "duration_s",
+    type=Number(min=0, min_open=True),
+    metavar="S",
+    help="Seconds of events. Default: without end, but with --speed max the scenario's own length.",
+)
+@click.option(
+    "--out", metavar="FILE", type=click.Path(path_type=Path), help="Append to FILE instead of printing."
+)
+@click.option(
+    "--rotate-bytes",
+    type=click.IntRange(min=4096),
+    default=16 * 2**20,
+    show_default=True,
+    metavar="N",
+    help="Rotate FILE past this size to FILE.1, FILE.2.",
+)
+@click.option(
+    "--fault-at", "fault_at_s", type=Number(0), metavar="S", help="Begin the scenario's fault then."
+)
+@click.option("--mend-at", "mended_at_s", type=Number(0), metavar="S", help="End the scenario's fault then.")
+@click.option(
+    "--start-time",
+    "start_t",
+    type=Number(0),
+    metavar="EPOCH_S",
+    help="Time of the first event, default now.",
+)
+@click.option("--list", "as_list", is_flag=True, help="Show the scenarios and what each should look like.")
+@click.option("--quiet", is_flag=True, help="Show no progress, on a terminal neither.")
+@click.option(
+    "--fleet",
+    type=click.IntRange(min=1, max=100_000),
+    metavar="N",
+    help="Instead of events: what N devices send to their centre, over HTTP.",
+)
+@click.option(
+    "--web.listen-address",
+    "listen",
+    cls=RenamedOption,
+    former=["--listen"],
+    default=f"127.0.0.1:{ports.SIMULATED_FLEET}",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Of the fleet: where to serve.",
+)
+@click.option(
+    "--outages",
+    type=Number(0, 0.9),
+    default=0.02,
+    show_default=True,
+    metavar="SHARE",
+    help="Of the fleet: devices that do not answer, at any time.",
+)
+@click.option(
+    "--outage",
+    "outage_s",
+    type=Number(min=1),
+    default=300,
+    show_default=True,
+    metavar="S",
+    help="Of the fleet: for how long.",
+)
+@click.option(
+    "--skewed",
+    type=Number(0, 1),
+    default=0.01,
+    show_default=True,
+    metavar="SHARE",
+    help="Of the fleet: devices whose clock is minutes off.",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    name: str | None,
+    seed: int,
+    speed: float,
+    duration_s: float | None,
+    out: Path | None,
+    rotate_bytes: int,
+    fault_at_s: float | None,
+    mended_at_s: float | None,
+    start_t: float | None,
+    as_list: bool,
+    quiet: bool,
+    fleet: int | None,
+    listen: str,
+    outages: float,
+    outage_s: float,
+    skewed: float,
+) -> None:
+    """Write what a sliced-model server would write while something happens to it: steady speech, a voice that drifts
+    away, a reconnect, late answers and others (see --list).
+
+    Events come in real time, or faster, until ctrl-C; when the scenario's script is over, speech goes on in good health.
+    With --out, lines are numbered and the file is rotated, as a server would; a FILE that is there is added to. Without,
+    they go to standard output.
+
+    With --fleet, metrics are served instead, of as many devices as are asked for: /devices/NAME/metrics has what one sends
+    to its centre, /targets all of them for http_sd_configs, /fleet.yaml the fleet file. Some are away, some have a clock that
+    is off, some are in trouble, and one release is worse than the other.
+
+    \b
+    Example:
+      omniwatch simulate --scenario reconnect-jump --out /run/omniwatch/events.jsonl
+      omniwatch simulate --scenario steady | omniwatch exporter -
+      omniwatch simulate --scenario overload --speed max --start-time 0 > overload.jsonl
+      omniwatch simulate --fleet 2000 --outages 0.05 --outage 120
+    """
+    _refuse_what_does_not_apply(ctx, fleet is not None)
+    if fleet is not None:
+        _serve_fleet(fleet, seed, listen, outages, outage_s, skewed, quiet=quiet)
+        return
+    from omniwatch.desk import simulation
+    from omniwatch.desk.simulation.realtime import paced
+
+    if as_list:
+        click.echo("\n".join(map(_described, simulation.SCENARIOS.values())))
+        return
+    scenario = _chosen(name)
+    if fault_at_s is not None or mended_at_s is not None:
+        try:
+            scenario = scenario.moved(fault_at_s, mended_at_s)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+    if duration_s is None and speed == 0:
+        duration_s = scenario.duration_s
+    begin_t = time.time() if start_t is None else start_t
+    events = paced(simulation.events(scenario, seed, begin_t, duration_s), speed)
+    if shows_progress() and not quiet and not (out is None and sys.stdout.isatty()):
+        events = _with_progress(events, scenario, begin_t, duration_s)
+    try:
+        with ExitStack() as ending:
+            write = _printer(ending, speed) if out is None else _spooler(ending, out, rotate_bytes)
+            for event in events:
+                write(event)
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:
+        # Python would try to flush standard output once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise UserError(f"{error.filename or out or 'standard output'}: {error.strerror}") from error
+
+
+def _refuse_what_does_not_apply(ctx: click.Context, is_fleet: bool) -> None:
+    for param in ctx.command.params:
+        name = param.name or ""
+        given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        if given and name not in EITHER and (name in FLEET_ONLY) is not is_fleet:
+            raise UserError(f"{param.opts[0]}: {'not with' if is_fleet else 'only with'} --fleet")
+
+
+def _serve_fleet(
+    count: int, seed: int, listen: str, outages: float, outage_s: float, skewed: float, *, quiet: bool
+) -> None:
+    import asyncio
+
+    from omniwatch.desk.link.serve import address
+    from omniwatch.desk.simulation.fleet import Plan
+    from omniwatch.desk.simulation.fleet_server import serve
+
+    plan = Plan(count, seed, outages, outage_s, skewed)
+    answers, next_at = {True: 0, False: 0}, 0.0
+    terminal = shows_progress() and not quiet
+
+    def ready(url: str) -> None:
+        click.echo(f"{count} devices at {url}/targets, seed {seed}", err=True)
+
+    def answered(well: bool) -> None:
+        nonlocal next_at
+        answers[well] += 1
+        if terminal and time.monotonic() >= next_at:
+            next_at = time.monotonic() + PROGRESS_S
+            click.echo(f"\r{answers[True]} answers, {answers[False]} while away\x1b[K", nl=False, err=True)
+
+    try:
+        asyncio.run(serve(plan, address(listen), time.time, ready, answered))
+    except ValueError as error:
+        raise UserError(f"--web.listen-address: {error}") from error
+    except OSError as error:
+        raise UserError(f"{listen}: {error.strerror or error}") from error
+    click.echo(f"{answers[True]} answers, {answers[False]} while away", err=True)
+
+
+def _chosen(name: str | None) -> Scenario:
+    from omniwatch.desk.simulation import SCENARIOS
+
+    choices = ", ".join(SCENARIOS)
+    if name is None:
+        raise UserError(f"which --scenario? One of {choices}")
+    if name not in SCENARIOS:
+        near = difflib.get_close_matches(name, SCENARIOS, n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UserError(f"no scenario {name!r}{hint}; there are {choices}")
+    return SCENARIOS[name]
+
+
+def _described(scenario: Scenario) -> str:
+    script = f"{scenario.duration_s:g} s"
+    if scenario.fault_at_s is not None:
+        script += f", fault from {scenario.fault_at_s:g} s"
+        script += "" if scenario.mended_at_s is None else f" to {scenario.mended_at_s:g} s"
+    script += f", {scenario.alert} must fire" if scenario.alert else ", no page"
+    summary = click.wrap_text(scenario.summary, 100, initial_indent="  ", subsequent_indent="  ")
+    return f"{click.style(scenario.name, bold=True)}  ({script})\n{summary}"
+
+
+def _printer(ending: ExitStack, speed: float) -> Callable[[Event], None]:
+    """Lines to standard output: each at once, or in blocks where nobody waits for the next."""
+    from omniwatch.events import encode
+
+    lines = sys.stdout.buffer
+    ending.callback(lines.flush)
+
+    def write(event: Event) -> None:
+        lines.write(encode(event))
+        if speed:
+            lines.flush()
+
+    return write
+
+
+def _spooler(ending: ExitStack, out: Path, rotate_bytes: int) -> Callable[[Event], None]:
+    from omniwatch.tap.spool import Spool
+
+    spool = Spool(out, max_bytes=rotate_bytes)
+    ending.callback(spool.close)
+    return spool.write
+
+
+def _with_progress(
+    events: Iterator[Event], scenario: Scenario, begin_t: float, duration_s: float | None
+) -> Iterator[Event]:
+    """Tell on the terminal how far it is, twice a second and at the end."""
+    length_s = duration_s or scenario.duration_s
+    count, at_s, next_at = 0, 0.0, 0.0
+
+    def tell() -> None:
+        state = "fault" if scenario.is_faulty(at_s) else "healthy"
+        line = f"{scenario.name}  {int(at_s)} of {length_s:.0f} s  {count} events  {state}"
+        click.echo(f"\r{line}\x1b[K", nl=False, err=True)
+
+    try:
+        for event in events:
+            yield event
+            count, at_s = count + 1, event.t - begin_t
+            if time.monotonic() >= next_at:
+                next_at = time.monotonic() + PROGRESS_S
+                tell()
+    finally:
+        tell()
+        click.echo(err=True)

@@ -1,8 +1,0 @@
-"""Simulate a sliced-model server's events under named conditions. Pure, seeded, in order of event time."""
-
-from __future__ import annotations
-
-from omniwatch.simulation.scenarios import SCENARIOS, Condition, Scenario, SimulatedListener
-from omniwatch.simulation.server import events
-
-__all__ = ["SCENARIOS", "Condition", "Scenario", "SimulatedListener", "events"]
