@@ -61,6 +61,11 @@ def test_the_tap_needs_only_what_vllm_brings(modules):
     assert outside - BROUGHT_BY_VLLM <= sys.stdlib_module_names
 
 
+def test_only_the_desk_reads_promql(modules):
+    readers = {module for module, needs in modules.items() if "promql_parser" in needs}
+    assert readers == {"omniwatch.desk.promql"}
+
+
 def test_the_core_is_pure(modules):
     assert imports.of_rooms(modules)["core"] == {"events", "frames", "settings"}
     outside = {

@@ -11,8 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from helpers.bundles import changed_settings, data_folders, promtool, rendered, replaced
-from omniwatch.bundle import alert_lint, check, dashboard_lint, data, render
+from helpers import lints
+from helpers.bundles import COARSE, FINE, changed_settings, data_folders, promtool, rendered, replaced
+from omniwatch.bundle import dashboard_json, data, render
 from omniwatch.cli import main
 from omniwatch.metrics import collector
 from omniwatch.settings import Settings
@@ -62,6 +63,19 @@ def unknown_series(text: str) -> set[str]:
     return named - known
 
 
+@pytest.mark.parametrize("settings", [Settings(), FINE, COARSE], ids=["defaults", "fine", "coarse"])
+def test_what_is_shipped_has_no_lint(tmp_path, settings):
+    assert lints.of_bundle(rendered(tmp_path, settings)) == []
+
+
+def test_tests_at_another_interval_than_the_rules_are_found(tmp_path):
+    path = rendered(tmp_path) / "alerts/streaming.test.yaml"
+    replaced(path, "evaluation_interval: 5s", "evaluation_interval: 1m")
+    assert lints.of_bundle(tmp_path) == [
+        'interval: streaming.test.yaml: group omni_streaming every "5s", tests every "1m"'
+    ]
+
+
 def test_alerts_and_pages_are_the_same_names(bundle):
     assert alerts(bundle) == [page.stem for page in PAGES]
 
@@ -87,7 +101,7 @@ def test_every_alert_leads_to_its_page_and_to_a_panel_that_leads_back(bundle):
     models = {path.stem: json.loads(path.read_text()) for path in bundle.glob("dashboards/*.json")}
     for rule in (rule for rule in rules(bundle) if "alert" in rule):
         found = re.search(r"/d/omni-([a-z-]+)\?.*&viewPanel=(\d+)$", rule["annotations"]["dashboard_url"])
-        panels = {panel["id"]: panel for panel in dashboard_lint.panels(models[found[1]])}
+        panels = {panel["id"]: panel for panel in dashboard_json.panels(models[found[1]])}
         page = rule["annotations"]["runbook_url"]
         assert page in [link["url"] for link in panels[int(found[2])]["links"]]
         assert (data.root() / "runbooks" / page.rpartition("/")[2]).is_file()
@@ -96,10 +110,8 @@ def test_every_alert_leads_to_its_page_and_to_a_panel_that_leads_back(bundle):
 def test_a_shipped_alert_that_no_panel_shows_any_more_is_found(tmp_path):
     root = data_folders(tmp_path / "data")
     replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent]", "runbooks: [StreamSilent]")
-    results = check.check(rendered(tmp_path / "out", root=root), lambda tool: None)
-    assert [str(result) for result in results if result.status is check.Status.FAILED] == [
-        "FAILED: alert: StreamSilent: no annotation dashboard_url: "
-        "no panel of a dashboard has it among its `alerts`"
+    assert lints.of_bundle(rendered(tmp_path / "out", root=root)) == [
+        "alert: StreamSilent: no annotation dashboard_url: no panel of a dashboard has it among its `alerts`"
     ]
 
 
@@ -156,7 +168,7 @@ def test_every_rules_file_has_its_unit_tests_beside_it():
 def test_a_page_has_its_title_and_its_sections_in_order(page):
     text = page.read_text()
     assert text.startswith(f"# {page.stem}\n")
-    assert tuple(re.findall(r"^## (.+)$", text, flags=re.MULTILINE)) == alert_lint.SECTIONS
+    assert tuple(re.findall(r"^## (.+)$", text, flags=re.MULTILINE)) == lints.alerts.SECTIONS
 
 
 @each_page

@@ -13,7 +13,8 @@ from grafana_foundation_sdk.models import dashboard as grafana
 from grafana_foundation_sdk.models import prometheus
 
 from helpers.bundles import FINE, data_folders, replaced
-from omniwatch.bundle import dashboard_lint, dashboards, data, render
+from helpers.lints.dashboards import lint
+from omniwatch.bundle import dashboard_json, dashboards, data, render
 from omniwatch.core.totals import OUTCOMES
 from omniwatch.settings import Settings
 
@@ -42,7 +43,7 @@ def model(name: str, settings: Settings | None = None) -> dict:
 
 
 def panel(found: dict, number: int) -> dict:
-    return next(panel for panel in dashboard_lint.panels(found) if panel["id"] == number)
+    return next(panel for panel in dashboard_json.panels(found) if panel["id"] == number)
 
 
 def panels_of(found: dict, row: int) -> list[dict]:
@@ -57,8 +58,8 @@ def test_the_dashboards_are_these():
 
 @each_dashboard
 def test_a_dashboard_has_no_lint(name):
-    assert dashboard_lint.lint(model(name)) == []
-    assert dashboard_lint.lint(model(name, FINE)) == []
+    assert lint(model(name)) == []
+    assert lint(model(name, FINE)) == []
 
 
 @each_dashboard
@@ -69,8 +70,8 @@ def test_grafanas_own_model_reads_it_whole(name):
     assert read.uid == f"omni-{name}"
     assert read.templating.list_val[0].name == "datasource"
     shown = [item for item in read.panels if not isinstance(item, grafana.RowPanel)]
-    assert [item.title for item in shown] == [item["title"] for item in dashboard_lint.panels(written)]
-    for item, source in zip(shown, dashboard_lint.panels(written), strict=True):
+    assert [item.title for item in shown] == [item["title"] for item in dashboard_json.panels(written)]
+    for item, source in zip(shown, dashboard_json.panels(written), strict=True):
         assert all(isinstance(target, prometheus.Dataquery) for target in item.targets)
         assert [target.expr for target in item.targets] == [target["expr"] for target in source["targets"]]
         assert item.field_config.defaults.unit == source["fieldConfig"]["defaults"]["unit"]
@@ -125,7 +126,7 @@ def test_no_setting_moves_an_id(name):
 
 @each_dashboard
 def test_runbooks_that_are_linked_exist_at_the_sites_address(name):
-    for link in (link for item in dashboard_lint.panels(model(name)) for link in item["links"]):
+    for link in (link for item in dashboard_json.panels(model(name)) for link in item["links"]):
         base, _, page = link["url"].rpartition("/")
         assert base == Settings().site.runbook_base_url
         assert (data.root() / "runbooks" / page).is_file()
@@ -133,7 +134,7 @@ def test_runbooks_that_are_linked_exist_at_the_sites_address(name):
 
 @each_dashboard
 def test_traps_of_the_model_servers_metrics_are_avoided(name):
-    for _, query in dashboard_lint.queries(model(name)):
+    for _, query in dashboard_json.queries(model(name)):
         assert "model_name" not in query
         assert "vllm_omni:transfer_" not in query
         assert "audio_continuity_ok" not in query
@@ -152,7 +153,7 @@ def test_rates_of_the_model_server_are_made_from_the_interval_of_its_job():
 
 @each_dashboard
 def test_a_legend_has_the_last_value_and_the_worst(name):
-    for item in dashboard_lint.panels(model(name)):
+    for item in dashboard_json.panels(model(name)):
         if item["type"] == "timeseries":
             last, worst = item["options"]["legend"]["calcs"]
             assert (last, worst in ("max", "min")) == ("lastNotNull", True)
@@ -169,7 +170,7 @@ def test_colours_by_meaning_are_overrides_that_find_the_series():
 
 
 def test_silent_devices_are_the_first_of_the_fleet():
-    table = next(item for item in dashboard_lint.panels(model("fleet")) if item["type"] == "table")
+    table = next(item for item in dashboard_json.panels(model("fleet")) if item["type"] == "table")
     assert table["options"]["sortBy"][0] == {"displayName": "Silent for", "desc": True}
 
 

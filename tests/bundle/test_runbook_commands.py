@@ -13,8 +13,8 @@ from helpers.bundles import promtool
 from helpers.runbooks import PAGES, PLACEHOLDER, Command, fenced, inline
 from omniwatch.bundle import bridging, data, joining, profiles
 from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT
-from omniwatch.bundle.promql import selectors
 from omniwatch.cli import main
+from omniwatch.desk.promql import selectors
 from omniwatch.settings import Settings
 
 PROGRAMS = {

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from helpers import lints
 from helpers.bundles import data_folders, rendered, replaced
-from helpers.checks import found_wrong, no_tool
+from helpers.lints import runbooks
 from helpers.runbooks import PAGES
-from omniwatch.bundle import check, runbook_lint
 
 PAGE = """# VoiceMissing
 
@@ -31,12 +31,12 @@ COMMAND = "systemctl status --no-pager qwen3-omni.service"
 
 
 def test_a_head_as_it_should_be_passes():
-    assert list(runbook_lint.faults(PAGE, "page")) == []
-    assert runbook_lint.picture(PAGE) == ("Streaming", "Waiting for speech that is due")
+    assert list(runbooks.faults(PAGE, "page")) == []
+    assert runbooks.picture(PAGE) == ("Streaming", "Waiting for speech that is due")
 
 
 def test_no_heading_is_no_picture():
-    assert runbook_lint.picture("# VoiceMissing\n") is None
+    assert runbooks.picture("# VoiceMissing\n") is None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -86,14 +86,14 @@ def test_a_bullet_of_a_shipped_page_fits_two_lines(page):
         ("expected: less than once a month", "expected: nevertheless",
          "expected: nevertheless begins with none of never, less than once a month, less than once a week, after, always"),
         ("escalate to: the owner of the model server", "escalate to: somebody",
-         f"escalate to: somebody is none of {', '.join(runbook_lint.ROLES)}"),
+         f"escalate to: somebody is none of {', '.join(runbooks.ROLES)}"),
         (', panel "Waiting for speech that is due"', "", 'Picture: is not DASHBOARD, panel "TITLE"'),
         ("dashboard: Streaming", "dashboard: Device", "dashboard: Device, the picture's is Streaming"),
     ],
 )  # fmt: skip
 def test_each_thing_amiss_with_a_head_is_found(old, new, found):
     assert PAGE.count(old) == 1
-    assert found in list(runbook_lint.faults(PAGE.replace(old, new), "page"))
+    assert found in list(runbooks.faults(PAGE.replace(old, new), "page"))
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,7 @@ def test_each_thing_amiss_with_a_head_is_found(old, new, found):
      ("minor", "Till morning? of severity minor begins with nothing known")],
 )  # fmt: skip
 def test_what_till_morning_begins_with_is_the_severitys(severity, found):
-    assert found in list(
-        runbook_lint.faults(PAGE.replace("Severity: page", f"Severity: {severity}"), severity)
-    )
+    assert found in list(runbooks.faults(PAGE.replace("Severity: page", f"Severity: {severity}"), severity))
 
 
 @pytest.mark.parametrize(
@@ -117,12 +115,7 @@ def test_what_till_morning_begins_with_is_the_severitys(severity, found):
          'Picture: Resumption, panel "Voice against picture"; the alert leads to Streaming, panel "Voice against picture"'),
     ],
 )  # fmt: skip
-def test_check_holds_a_head_against_its_rule_and_its_panel(tmp_path, old, new, found):
+def test_a_head_is_held_against_its_rule_and_its_panel(tmp_path, old, new, found):
     root = data_folders(tmp_path / "data")
     replaced(root / "runbooks/CodecDrift.md", old, new)
-    results = check.check(rendered(tmp_path / "out", root=root), no_tool)
-    assert f"LINT: runbook: CodecDrift.md: {found}" in found_wrong(results)
-
-
-def test_check_finds_nothing_amiss_with_the_shipped_pages(tmp_path):
-    assert found_wrong(check.check(rendered(tmp_path), no_tool)) == []
+    assert f"runbook: CodecDrift.md: {found}" in lints.of_bundle(rendered(tmp_path / "out", root=root))

@@ -17,7 +17,7 @@ import yaml
 from helpers.scraped import asked, model_server, orin, scrape_too
 from helpers.waiting import wait_until
 from omniwatch import events as ev
-from omniwatch.bundle import dashboard_lint, render
+from omniwatch.bundle import dashboard_json, render
 from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import get
@@ -134,7 +134,7 @@ def its_own_centre(stack: Stack) -> None:
 def test_every_query_returns_data(stack, name):
     empty = {
         f"{name}: panel {panel['id']} {target['refId']}": target["expr"]
-        for panel in dashboard_lint.panels(DASHBOARDS[name])
+        for panel in dashboard_json.panels(DASHBOARDS[name])
         for target in panel["targets"]
         if not asked(stack, target)
     }
@@ -146,7 +146,7 @@ def test_every_query_returns_data(stack, name):
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_every_variable_has_choices(stack, name):
     for variable in DASHBOARDS[name]["templating"]["list"][1:]:
-        query = dashboard_lint.filled(variable["query"]["query"])
+        query = dashboard_json.filled(variable["query"]["query"])
         series, label = query.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
         address = f"{stack.prometheus.url}/api/v1/label/{label}/values?" + urllib.parse.urlencode(
             {"match[]": series}

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from omniwatch.bundle import dashboard_lint, render
+from omniwatch.bundle import dashboard_json, render
 from omniwatch.cli import main
 from omniwatch.desk.backtest.tsdb import Tsdb
 from omniwatch.settings import Settings
@@ -83,7 +83,7 @@ def words(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_a_picture_has_every_panel_and_says_where_there_is_no_data(drawn, name):
-    panels = dashboard_lint.panels(DASHBOARDS[name])
+    panels = dashboard_json.panels(DASHBOARDS[name])
     assert {DASHBOARDS[name]["title"], *(panel["title"] for panel in panels)} <= drawn[name]
     assert "2026-01-15 12:00:00 to 12:05:00 UTC" in drawn[name]
     assert "No data" in drawn[name]

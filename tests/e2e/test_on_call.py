@@ -18,8 +18,8 @@ import pytest
 from helpers.runbooks import Command, fenced
 from helpers.scraped import model_server, orin, scrape_too
 from helpers.waiting import wait_until
-from omniwatch.bundle.promql import selectors
 from omniwatch.desk.demo.local_stack import Stack
+from omniwatch.desk.promql import selectors
 from omniwatch.system.child_process import get
 
 CANNOT = {

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from helpers.bundles import promtool, rendered
-from omniwatch.bundle import dashboard_lint
+from omniwatch.bundle import dashboard_json
 from omniwatch.fleet import status
 
 WHO = 'site="n",device="{device}",model="m",release="1"'
@@ -18,7 +18,7 @@ TICKET = 'alertname="HardwareThrottling",severity="ticket"'
 
 def expressions(model: dict[str, Any]) -> list[str]:
     """Return what the dashboard asks of the alerts that fire, for every site and device."""
-    asked = [target["expr"] for panel in dashboard_lint.panels(model) for target in panel["targets"]]
+    asked = [target["expr"] for panel in dashboard_json.panels(model) for target in panel["targets"]]
     asked += [one["expr"] for one in model["annotations"]["list"] if "expr" in one]
     return [one.replace("$site", ".+").replace("$device", ".+") for one in asked if "alert_firing" in one]
 

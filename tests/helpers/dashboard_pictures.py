@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from helpers.incident import FAULT_S, LENGTH_S, OVERLOADED, WARM_S, pages
-from omniwatch.bundle import dashboard_lint, render
-from omniwatch.bundle.promql import selectors
+from omniwatch.bundle import dashboard_json, render
 from omniwatch.desk.backtest import site
 from omniwatch.desk.backtest.rules import Rule, read
 from omniwatch.desk.backtest.scrapes import Page
@@ -23,6 +22,7 @@ from omniwatch.desk.backtest.states import Answer, episodes, merged
 from omniwatch.desk.backtest.tsdb import Tsdb, evaluations
 from omniwatch.desk.draw import run
 from omniwatch.desk.draw.window import Window
+from omniwatch.desk.promql import selectors
 from omniwatch.desk.simulation.fleet import Member, Plan, members, series
 from omniwatch.settings import Alerts, Settings, Site
 
@@ -58,7 +58,7 @@ def main(out: Path) -> None:
         directory = Path(name)
         rules = rules_of(directory / "bundle")
         tsdb = Tsdb(directory, SETTINGS.alerts.scrape_interval_s, SETTINGS.alerts.evaluation_interval_s)
-        queries = [query for model in models.values() for _, query in dashboard_lint.queries(model)]
+        queries = [query for model in models.values() for _, query in dashboard_json.queries(model)]
         tsdb.fill(scraped(directory / "orin", asked_for([*queries, *(rule.expression for rule in rules)])))
         evaluate(tsdb, [rule for rule in rules if not rule.name.startswith("uplink:")])
         with tsdb:
@@ -69,7 +69,7 @@ def main(out: Path) -> None:
                 draw(now, out / f"{dashboard}-now.svg", tsdb.url, {"device": [OVERLOADED]}, AT_FAULT)
         (directory / "centre").mkdir()
         centre = centre_of(
-            directory, asked_for(query for _, query in dashboard_lint.queries(models["fleet"]))
+            directory, asked_for(query for _, query in dashboard_json.queries(models["fleet"]))
         )
         with centre:
             draw(models["fleet"], out / "fleet.svg", centre.url, {})
@@ -140,7 +140,7 @@ def rules_of(bundle: Path) -> list[Rule]:
 
 def asked_for(queries: Iterable[str]) -> set[str]:
     """Return the names of the series that queries ask for."""
-    return {selector.metric for query in queries for selector in selectors(dashboard_lint.filled(query))}
+    return {selector.metric for query in queries for selector in selectors(dashboard_json.filled(query))}
 
 
 def scraped(directory: Path, names: set[str]) -> Iterator[tuple[float, str]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from omniwatch.bundle.promql import Selector, alternatives, selectors
+from omniwatch.desk.promql import Selector, alternatives, selectors
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 SETTLED = 4

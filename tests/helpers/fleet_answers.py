@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from helpers.fleet_capacity import Capacity, metric
 from helpers.waiting import wait_until
-from omniwatch.bundle import dashboard_lint
+from omniwatch.bundle import dashboard_json
 from omniwatch.desk.simulation.fleet import VALUES
 from omniwatch.system.child_process import ChildProcess, get
 
@@ -69,10 +69,10 @@ def _asked(
     engine: ChildProcess, model: dict[str, Any], windows: dict[str, str], span_s: int
 ) -> Iterator[Timed]:
     now = time.time()
-    for panel in dashboard_lint.panels(model):
+    for panel in dashboard_json.panels(model):
         for target in panel["targets"]:
             arguments: dict[str, Any] = {
-                "query": dashboard_lint.filled(target["expr"], windows),
+                "query": dashboard_json.filled(target["expr"], windows),
                 "nocache": 1,
             }
             kind = "query"

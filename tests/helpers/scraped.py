@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from helpers.paths import DATA
 from helpers.trees import grow
-from omniwatch.bundle import dashboard_lint
+from omniwatch.bundle import dashboard_json
 from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.host import Host, discover
 from omniwatch.settings import Settings
@@ -163,7 +163,7 @@ def model_server() -> Iterator[str]:
 
 def asked(stack: Stack, target: dict[str, Any]) -> list[list[Any]]:
     """Return the series of a panel's target as Grafana would ask for them: their values, NaN left out."""
-    query = dashboard_lint.filled(target["expr"], WINDOW)
+    query = dashboard_json.filled(target["expr"], WINDOW)
     if target["instant"]:
         return [[series["value"][1]] for series in stack.query(query)]
     now = time.time()

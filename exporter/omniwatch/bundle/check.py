@@ -1,9 +1,8 @@
-"""Check a rendered bundle: with promtool and amtool where they are installed, and for what those do not check."""
+"""Check what a site can break in a bundle: with promtool, amtool, vmagent and vmalert where they are installed, and its links."""
 
 from __future__ import annotations
 
 import enum
-import fnmatch
 import json
 import os
 import shutil
@@ -17,8 +16,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from omniwatch.bundle import alert_lint, dashboard_lint, delivery, versions
-from omniwatch.bundle.alert_lint import RulesFile, TestFile
+from omniwatch.bundle import dashboard_json, delivery, links, versions
+from omniwatch.bundle.links import RulesFile
 from omniwatch.bundle.render import Files
 from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.settings import Settings
@@ -67,7 +66,7 @@ def check(
     """Check what `omniwatch render --out` wrote to `directory`. What is wrong is in the results; raises OSError.
 
     The rules' unit tests take seconds; without them all is checked that has to hold for a file to be of use. A directory
-    that is not `whole` has some of the bundle's files: each is checked by itself, not that they belong together.
+    that is not `whole` has some of the bundle's files: each is checked by itself, and no link is followed.
     `progress` is told how many of the tools have ended.
     """
     next(directory.iterdir(), None)  # glob() takes a directory that cannot be read for an empty one
@@ -91,15 +90,10 @@ def check(
         return results
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         tools = _tools(directory, [*rules, *more_rules], tests if unit_tests else [], configs, find, pool)
-        own = [*_dashboards(directory, [parsed[path] for path in rules], find, whole=whole)]
-        if whole:
-            read = [parsed[path] for path in rules], [parsed[path] for path in tests]
-            own = [
-                *_versions(find),
-                *_pairs(*read, directory / "runbooks"),
-                *_intervals({path: parsed[path] for path in rules}, {path: parsed[path] for path in tests}),
-                *own,
-            ]
+        own = [
+            *(_versions(find) if whole else ()),
+            *_dashboards(directory, [parsed[path] for path in rules], find, whole=whole),
+        ]
         for done, _ in enumerate(as_completed(tools), 1):
             progress(done, len(tools))
     return [*results, *(tool.result() for tool in tools), *own, *_sleep_mode(directory)]
@@ -167,8 +161,6 @@ def _read(path: Path) -> Any:
     raw = load_yaml(path.read_bytes())
     if path.name.endswith(".rules.yaml"):
         return msgspec.convert(raw, RulesFile)
-    if path.name.endswith(".test.yaml"):
-        return msgspec.convert(raw, TestFile)
     return raw
 
 
@@ -235,37 +227,14 @@ def _run(command: list[str], directory: Path) -> tuple[Status, str]:
     return Status.LINT if done.returncode == 3 else Status.FAILED, f"exit code {done.returncode}\n{words}"
 
 
-def _pairs(rules: list[RulesFile], tests: list[TestFile], runbooks: Path) -> Iterator[Result]:
-    for alert, wrong, style in alert_lint.of_alerts(rules, tests, runbooks):
-        yield from _verdict("alert", alert, wrong, style)
-    for page, style in alert_lint.of_pages(rules, runbooks):
-        yield from _verdict("runbook", page, [], style)
-
-
-def _verdict(check: str, subject: str, wrong: list[str], style: list[str]) -> list[Result]:
+def _verdict(check: str, subject: str, problems: Iterable[str]) -> list[Result]:
     """Return a line for each problem, or the one that says that there is none."""
-    found = [(Status.FAILED, problem) for problem in wrong] + [(Status.LINT, problem) for problem in style]
-    return [Result(status, check, subject, problem) for status, problem in found or [(Status.OK, "")]]
-
-
-def _intervals(rules: dict[Path, RulesFile], tests: dict[Path, TestFile]) -> Iterator[Result]:
-    """Compare the interval at which promtool evaluates with that of groups with alerts, which it ignores."""
-    for path, file in tests.items():
-        patterns = [os.path.normpath(path.parent / name) for name in file.rule_files]
-        named = [rules[found] for found in rules for name in patterns if fnmatch.fnmatch(str(found), name)]
-        groups = [group for found in named for group in found.groups]
-        for group in groups:
-            if group.interval != file.evaluation_interval and any(rule.alert for rule in group.rules):
-                detail = (
-                    f'group {group.name} every "{group.interval}", tests every "{file.evaluation_interval}"'
-                )
-                yield Result(Status.LINT, "interval", path.name, detail)
+    found = [Result(Status.FAILED, check, subject, problem) for problem in problems]
+    return found or [Result(Status.OK, check, subject)]
 
 
 def _dashboards(directory: Path, rules: list[RulesFile], find: Find, *, whole: bool) -> Iterator[Result]:
-    """Lint every dashboard, follow its links and those of the alerts to it where the bundle is `whole`, and let promtool
-    read the queries.
-    """
+    """Read every dashboard, have promtool read the queries, and follow the links of alerts and panels of a `whole` bundle."""
     models: dict[str, dict[str, Any]] = {}
     names: dict[str, str] = {}
     for path in sorted(directory.glob("dashboards/*.json")):
@@ -277,14 +246,12 @@ def _dashboards(directory: Path, rules: list[RulesFile], find: Find, *, whole: b
             continue
         uid = str(model.get("uid") or path.stem)
         models[uid], names[uid] = model, name
-    pages = frozenset(page.name for page in directory.glob("runbooks/*.md"))
+    pages = {page.name for page in directory.glob("runbooks/*.md")}
+    for rule in links.alerts(rules) if whole else ():
+        yield from _verdict("alert", rule.alert, links.of_alert(rule, models, pages))
     for uid, model in models.items():
-        dead = list(dashboard_lint.dead_ends(model, models, pages)) if whole else []
-        yield from _verdict("dashboard", names[uid], dead, dashboard_lint.lint(model))
-    for alert, nowhere in alert_lint.lost_alerts(rules, models) if whole else ():
-        yield Result(Status.FAILED, "alert", alert, f"dashboard_url: {nowhere}")
-    for page, other in alert_lint.other_pictures(rules, models, directory / "runbooks") if whole else ():
-        yield Result(Status.LINT, "runbook", page, other)
+        dead = links.of_panels(model, models, pages) if whole else ()
+        yield from _verdict("dashboard", names[uid], dead)
     if models:
         yield _queries(models, find("promtool"))
 
@@ -295,7 +262,7 @@ def _queries(models: dict[str, dict[str, Any]], promtool: str | None) -> Result:
         return Result(Status.ABSENT, *what, "promtool is not installed")
     with tempfile.TemporaryDirectory(prefix="omniwatch-") as directory:
         Path(directory, "queries.yaml").write_text(
-            json.dumps(dashboard_lint.as_rules(models)), encoding="utf-8"
+            json.dumps(dashboard_json.as_rules(models)), encoding="utf-8"
         )
         status, words = _run([promtool, "check", "rules", "--lint=none", "queries.yaml"], Path(directory))
     return Result(status, *what, words)

@@ -1,4 +1,4 @@
-"""Check a rendered bundle: rules, their unit tests, runbooks, configuration."""
+"""Check a rendered bundle: rules, configuration, links, delivery."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ def command(
 ) -> None:
     """Check what `omniwatch render --out DIR` wrote; without DIR, what it would write.
 
-    promtool checks the rules and Prometheus' configuration, and with --unit-tests runs the unit tests of the rules; amtool checks Alertmanager's. A
-    tool that is missing is named and is not a failure. Then, with or without tools: every alert has a severity, a
-    summary, a description, a unit test in which it fires and one in which it is silent, and a runbook page that its
-    runbook_url names, with every section filled; no page is without its alert. Every dashboard keeps the rules of Grafana's
-    dashboard-linter, and its links lead somewhere.
+    Every YAML and JSON file is parsed. promtool checks the rules, the queries of the dashboards and Prometheus' configuration, and with
+    --unit-tests runs the unit tests of the rules; amtool checks Alertmanager's, vmalert and vmagent the files of a fleet. A tool
+    that is missing is named and is not a failure. The links of alerts and panels have to lead to a dashboard, a panel and a runbook
+    page of the same bundle. How a rule, a dashboard or a runbook page is written is not judged.
 
     With --config.file also: a person is told of a page, somewhere else than on this device; every robot gets what it takes; a dead
     man's switch watches this device; one Alertmanager notifies.

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from omniwatch.bundle import dashboard_lint, render
+from helpers.lints.dashboards import UNITS
+from omniwatch.bundle import dashboard_json, render
 from omniwatch.desk.draw import units
 from omniwatch.desk.draw.fields import Answer, appearance, legend, levels
 from omniwatch.desk.draw.model import Cell, Chart, Grid, Lanes, Level, Nothing, Tiles
@@ -64,7 +65,7 @@ def test_a_value_reads_as_in_grafana(value, unit, text):
 
 
 def test_every_unit_that_the_dashboards_may_have_is_known():
-    assert set(units.UNITS) >= dashboard_lint.UNITS
+    assert set(units.UNITS) >= UNITS
 
 
 def test_an_axis_has_no_idle_zeros():
@@ -143,7 +144,7 @@ def test_every_query_of_every_dashboard_is_asked_with_nothing_left_in_it():
     for name in ("device", "fleet", "model-server", "resumption", "streaming"):
         found = asked(name)
         places = {place for place, _ in found}
-        assert places >= {str(panel["id"]) for panel in dashboard_lint.panels(model(name))}
+        assert places >= {str(panel["id"]) for panel in dashboard_json.panels(model(name))}
         assert [q.expression for q in found.values() if "$" in q.expression] == []
 
 
@@ -271,7 +272,7 @@ def test_states_that_go_on_are_one_span_and_a_hole_is_none():
 
 
 def test_a_table_joins_its_answers_and_shows_what_is_missing():
-    table = next(each for each in dashboard_lint.panels(model("fleet")) if each["type"] == "table")
+    table = next(each for each in dashboard_json.panels(model("fleet")) if each["type"] == "table")
     refs = [target["refId"] for target in table["targets"]]
     answers = [answer(ref=ref, step=0) for ref in refs]
     answers[0] = answer(one(1, device="a", job="x"), one(0, device="b"), ref=refs[0], step=0)
@@ -311,7 +312,7 @@ def test_marks_stand_where_an_alert_begins_and_begins_again():
     begun = [(mark.t - found[-3].question.window.start) / found[-3].question.step_s for mark in marks]
     assert (begun, {mark.text for mark in marks}) == ([3, 40], {"CodecDrift"})
     assert [frame.title for frame in drawn.frames] == [
-        each["title"] for each in dashboard_lint.panels(streaming)
+        each["title"] for each in dashboard_json.panels(streaming)
     ]
     assert {frame.shown for frame in drawn.frames} == {NO_DATA}
 

@@ -20,7 +20,7 @@ import yaml
 
 from helpers.exposed import Exposed, has_data
 from helpers.waiting import wait_until
-from omniwatch.bundle import dashboard_lint, render
+from omniwatch.bundle import dashboard_json, render
 from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.desk.draw.prometheus import ask
 from omniwatch.desk.draw.queries import Query, queries
@@ -181,7 +181,7 @@ def test_what_a_scenario_is_about_is_seen(run, scenario, dashboards):
     for dashboard, titles in dashboards.items():
         shown = asked(run, scenario, dashboard)
         panels: dict[str, dict[str, Any]] = {
-            panel["title"]: panel for panel in dashboard_lint.panels(DASHBOARDS[dashboard])
+            panel["title"]: panel for panel in dashboard_json.panels(DASHBOARDS[dashboard])
         }
         for title in titles:
             panel = panels[title]

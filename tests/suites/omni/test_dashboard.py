@@ -10,7 +10,7 @@ import pytest
 
 from helpers.scraped import WINDOW, asked
 from helpers.waiting import wait_until
-from omniwatch.bundle import dashboard_lint, render
+from omniwatch.bundle import dashboard_json, render
 from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.settings import Settings
 from suites.omni.listening import chat
@@ -61,7 +61,7 @@ def stack(omni: Omni, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
 def test_every_query_returns_data(stack: Stack) -> None:
     empty = {
         f"panel {panel['id']} {target['refId']}": target["expr"]
-        for panel in dashboard_lint.panels(DASHBOARD)
+        for panel in dashboard_json.panels(DASHBOARD)
         for target in panel["targets"]
         if not asked(stack, target)
     }

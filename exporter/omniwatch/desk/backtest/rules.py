@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from omniwatch.bundle import promql
+from omniwatch.desk import promql
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.states import Hold
 from omniwatch.desk.backtest.templates import TEMPLATED, is_template

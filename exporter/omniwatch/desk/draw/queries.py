@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from omniwatch.bundle.dashboard_lint import filled, label_values, panels
+from omniwatch.bundle.dashboard_json import filled, panels
 from omniwatch.bundle.dashboards import DashboardError
 from omniwatch.bundle.panels import COLUMNS
 from omniwatch.desk.draw.window import Window, duration, rate_s, seconds, step_s
 
 POINTS_PER_COLUMN = 20
 """Of the grid: a panel that is half as wide has as many points as it can show, and no more."""
+_LABEL_VALUES = re.compile(r"label_values\((?P<series>.+),\s*(?P<label>\w+)\)")
 Choices = Mapping[str, Sequence[str]]
 """Values by variable; a variable that is not there has all."""
 
@@ -64,6 +65,18 @@ def variables(model: Mapping[str, Any]) -> list[str]:
     """Return the names of a dashboard's variables, but for that of its data source."""
     listed = model.get("templating", {}).get("list", [])
     return [variable["name"] for variable in listed if variable.get("type") == "query"]
+
+
+def label_values(variable: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the series and the label whose values a variable lists; both "" where it lists something else."""
+    match = _LABEL_VALUES.fullmatch(listing(variable))
+    return (match["series"], match["label"]) if match else ("", "")
+
+
+def listing(variable: Mapping[str, Any]) -> str:
+    """Return the query of a variable, which Grafana writes by itself or as a part of an object."""
+    query = variable.get("query", "")
+    return str(query.get("query", "") if isinstance(query, dict) else query)
 
 
 def values_query(model: Mapping[str, Any], name: str, window: Window) -> Query:

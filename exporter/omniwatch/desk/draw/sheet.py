@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from omniwatch.bundle.dashboard_lint import panels
+from omniwatch.bundle.dashboard_json import panels
 from omniwatch.desk.draw.fields import Answer, legend
 from omniwatch.desk.draw.model import Frame, Mark, Place, Sheet
 from omniwatch.desk.draw.panels import shown

@@ -1,18 +1,17 @@
-"""What is wrong with a dashboard's JSON: the rules of Grafana's dashboard-linter, by their names, and this bundle's own.
+"""Lint a dashboard's JSON: the rules of Grafana's dashboard-linter, by their names, and our own.
 
 Not among them: target-logql and target-logql-auto, since every data source here is Prometheus.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-from omniwatch.bundle.promql import PromqlError, Selector, selectors
+from omniwatch.bundle.dashboard_json import Model, panel_name, panels, queries
+from omniwatch.desk.draw.queries import label_values, listing
+from omniwatch.desk.promql import PromqlError, Selector, selectors
 
-Model = dict[str, Any]
 Rule = Callable[[Model], Iterator[str]]
 
 COUNTING = ("rate", "irate", "increase")
@@ -44,40 +43,11 @@ UNITS = frozenset(
 """Those of Grafana's units that are in use; a misspelt one would show bare numbers."""
 JOB, SITE, DEVICE = "job", "site", "device"
 """The labels that series are chosen by: on a device by job and device, at the centre of a fleet by site and device."""
-_LABEL_VALUES = re.compile(r"label_values\((?P<series>.+),\s*(?P<label>\w+)\)")
 
 
 def lint(model: Model) -> list[str]:
     """Return what every rule has to say, as "rule: where: what"."""
-    return [f"{name}: {problem}" for name, rule in RULES.items() for problem in rule(model)]
-
-
-def panels(model: Model) -> list[Model]:
-    """Return the panels that show something, those of collapsed rows included."""
-    found: list[Model] = []
-    for panel in model.get("panels", []):
-        found += panel.get("panels", []) if panel.get("type") == "row" else [panel]
-    return found
-
-
-def queries(model: Model) -> Iterator[tuple[str, str]]:
-    """Yield each panel's queries, with their place: "panel 3 A"."""
-    for panel in panels(model):
-        for target in panel.get("targets", []):
-            yield f"{_name(panel)} {target.get('refId', '')}".strip(), str(target.get("expr", ""))
-
-
-def lost(address: str, models: dict[str, Model]) -> str:
-    """Say what an address such as /d/UID?viewPanel=3 leads to that is not there; "" when it arrives."""
-    parts = urlsplit(address)
-    uid = re.search(r"/d/([^/]+)", parts.path)
-    if uid is None or uid[1] not in models:
-        return f"no dashboard {unquote(uid[1]) if uid else address}"
-    for number in parse_qs(parts.query).get("viewPanel", []):
-        known = {str(panel.get("id")) for panel in panels(models[uid[1]])}
-        if number.removeprefix("panel-") not in known:
-            return f"no panel {number} on dashboard {uid[1]}"
-    return ""
+    return [f"{rule}: {problem}" for rule, found in RULES.items() for problem in found(model)]
 
 
 def titles(address: str, models: dict[str, Model]) -> tuple[str, str] | None:
@@ -88,10 +58,6 @@ def titles(address: str, models: dict[str, Model]) -> tuple[str, str] | None:
         if parse_qs(parts.query).get("viewPanel") == [str(panel.get("id"))]:
             return str(model.get("title")).rpartition("/ ")[2], str(panel.get("title"))
     return None
-
-
-def _name(panel: Model) -> str:
-    return f"panel {panel.get('id')}"
 
 
 def _variables(model: Model, kind: str) -> list[Model]:
@@ -105,17 +71,6 @@ def _of_label(model: Model, label: str) -> list[str]:
         if label_values(variable)[1] == label:
             found.append(str(variable["name"]))
     return found
-
-
-def label_values(variable: Model) -> tuple[str, str]:
-    """Return the series and the label whose values a variable lists; both "" where it lists something else."""
-    match = _LABEL_VALUES.fullmatch(_query(variable))
-    return (match["series"], match["label"]) if match else ("", "")
-
-
-def _query(variable: Model) -> str:
-    query = variable.get("query", "")
-    return str(query.get("query", "") if isinstance(query, dict) else query)
 
 
 def _parsed(model: Model) -> Iterator[tuple[str, Selector]]:
@@ -162,13 +117,13 @@ def _template(scope: Callable[[Model], str]) -> Rule:
 
 def _template_label_promql(model: Model) -> Iterator[str]:
     for variable in _variables(model, "query"):
-        match = _LABEL_VALUES.fullmatch(_query(variable))
-        if match is None:
-            yield f"{variable.get('name')}: {_query(variable)!r} is no label_values(series, label)"
+        series, label = label_values(variable)
+        if not label:
+            yield f"{variable.get('name')}: {listing(variable)!r} is no label_values(series, label)"
             continue
         try:
-            if len(selectors(match["series"])) != 1:
-                yield f"{variable['name']}: {match['series']!r} is not one selector"
+            if len(selectors(series)) != 1:
+                yield f"{variable['name']}: {series!r} is not one selector"
         except PromqlError as error:
             yield f"{variable['name']}: {error}"
 
@@ -186,27 +141,27 @@ def _panel_datasource(model: Model) -> Iterator[str]:
             *(target.get("datasource") for target in panel.get("targets", [])),
         ]
         if any(not isinstance(source, dict) or source.get("uid") != "${datasource}" for source in sources):
-            yield f"{_name(panel)}: not from the chosen data source"
+            yield f"{panel_name(panel)}: not from the chosen data source"
 
 
 def _panel_title_description(model: Model) -> Iterator[str]:
     for panel in panels(model):
         for field in ("title", "description"):
             if not str(panel.get(field) or "").strip():
-                yield f"{_name(panel)}: no {field}"
+                yield f"{panel_name(panel)}: no {field}"
 
 
 def _panel_units(model: Model) -> Iterator[str]:
     for panel in panels(model):
         unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit")
         if unit not in UNITS:
-            yield f"{_name(panel)}: unit {unit!r}"
+            yield f"{panel_name(panel)}: unit {unit!r}"
 
 
 def _panel_no_targets(model: Model) -> Iterator[str]:
     for panel in panels(model):
         if not panel.get("targets"):
-            yield f"{_name(panel)}: no query"
+            yield f"{panel_name(panel)}: no query"
 
 
 def _target_promql(model: Model) -> Iterator[str]:
@@ -219,7 +174,7 @@ def _target_promql(model: Model) -> Iterator[str]:
 
 
 def _target_rate_interval(model: Model) -> Iterator[str]:
-    single = {_name(panel) for panel in panels(model) if panel.get("type") == "stat"}
+    single = {panel_name(panel) for panel in panels(model) if panel.get("type") == "stat"}
     for place, selector in _parsed(model):
         allowed = (*WINDOWS, NOW) if place.rpartition(" ")[0] in single else WINDOWS
         if selector.function in COUNTING and selector.window not in allowed:
@@ -278,34 +233,3 @@ RULES: dict[str, Rule] = {
     "identity": _identity,
 }
 """By dashboard-linter's names; `instance` is the label device here, which all jobs of a device share. identity is our own."""
-
-
-def dead_ends(model: Model, models: dict[str, Model], pages: frozenset[str]) -> Iterator[str]:
-    """Yield the links that lead to a dashboard or a runbook page (by file name) that the bundle does not have."""
-    for panel in panels(model):
-        overrides = panel.get("fieldConfig", {}).get("overrides", [])
-        properties = [entry for override in overrides for entry in override.get("properties", [])]
-        links = [*panel.get("links", []), *(p["value"] for p in properties if p.get("id") == "links")]
-        for link in (link for group in links for link in (group if isinstance(group, list) else [group])):
-            path = urlsplit(link["url"]).path
-            page = unquote(path.rpartition("/")[2])
-            if page.endswith(".md") and page not in pages:
-                yield f"{_name(panel)}: no runbook page {page}"
-            if path.startswith("/d/") and (nowhere := lost(link["url"], models)):
-                yield f"{_name(panel)}: {nowhere}"
-
-
-def as_rules(models: dict[str, Model]) -> Model:
-    """Return every query as a recording rule named after its place, for a tool that knows all of PromQL."""
-    rules = []
-    for uid, model in sorted(models.items()):
-        for place, query in queries(model):
-            name = re.sub(r"\W+", "_", f"{uid}:{place}")
-            rules.append({"record": name.replace("_", ":", 1), "expr": filled(query)})
-    return {"groups": [{"name": "dashboards", "rules": rules}]}
-
-
-def filled(query: str, values: dict[str, str] | None = None) -> str:
-    """Put a value in the place of each of Grafana's variables: some window, and anything for what is chosen."""
-    known = {"__rate_interval": "5m", "__range": "1h", "__interval": "15s"} | (values or {})
-    return re.sub(r"\$(?:(\w+)|\{(\w+)\})", lambda found: known.get(found[1] or found[2], ".+"), query)

@@ -1,0 +1,92 @@
+"""`omniwatch check DIR` after a change by hand: links of alerts and panels that lead nowhere, queries that do not parse."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from helpers.bundles import promtool, rendered, replaced
+from helpers.checks import RULES, found_wrong, no_tool
+from omniwatch.bundle import check, dashboard_json, links, render
+from omniwatch.settings import Settings
+
+DASHBOARD = "dashboards/streaming.json"
+STREAMING = json.loads(render.render(Settings())[PurePosixPath(DASHBOARD)])
+
+
+def first(model: dict) -> dict:
+    return next(panel for panel in dashboard_json.panels(model) if panel["id"] == 1)
+
+
+def changed(bundle: Path, **fields: object) -> Path:
+    """Change the first panel of a dashboard."""
+    model = copy.deepcopy(STREAMING)
+    first(model).update(fields)
+    (bundle / DASHBOARD).write_text(json.dumps(model))
+    return bundle
+
+
+def test_an_address_leads_to_a_dashboard_and_a_panel():
+    models = {"omni-streaming": STREAMING}
+    assert links.lost("https://g/d/omni-streaming/x?viewPanel=2&var-stream=0", models) == ""
+    assert links.lost("https://g/d/omni-streaming?viewPanel=panel-2", models) == ""
+    assert links.lost("/d/omni-streaming?viewPanel=99", models) == "no panel 99 on dashboard omni-streaming"
+    assert links.lost("/d/omni-other", models) == "no dashboard omni-other"
+    assert links.lost("https://g/explore", models) == "no dashboard https://g/explore"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("viewPanel=1\"", "viewPanel=99\"", "dashboard_url: no panel 99 on dashboard omni-streaming"),
+        ("/d/omni-streaming", "/d/omni-voices", "dashboard_url: no dashboard omni-voices"),
+        ("runbooks/CodecDrift.md", "runbooks/Drift.md", "runbook_url: no runbook page Drift.md"),
+    ],
+)  # fmt: skip
+def test_a_link_of_an_alert_that_leads_nowhere_fails(tmp_path, old, new, found):
+    replaced(rendered(tmp_path) / RULES, old, new)
+    results = check.check(tmp_path, no_tool)
+    assert f"FAILED: alert: CodecDrift: {found}" in found_wrong(results)
+    assert check.exit_code(results) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"links": [{"url": "https://g/runbooks/Nothing.md"}]}, ["panel 1: no runbook page Nothing.md"]),
+        ({"links": [{"url": "/d/omni-other"}]}, ["panel 1: no dashboard omni-other"]),
+        ({"links": [{"url": "https://wiki.example/page"}, {"type": "dashboards"}]}, []),
+        ({"title": "", "description": "", "targets": []}, []),
+    ],
+)
+def test_only_the_links_of_a_panel_are_judged(tmp_path, fields, found):
+    bundle = changed(rendered(tmp_path), **fields)
+    assert found_wrong(check.check(bundle, no_tool)) == [
+        f"FAILED: dashboard: {DASHBOARD}: {one}" for one in found
+    ]
+
+
+def test_a_dashboard_that_is_not_json_fails_and_so_do_the_links_to_it(tmp_path):
+    (rendered(tmp_path) / DASHBOARD).write_text("{")
+    found = found_wrong(check.check(tmp_path, no_tool))
+    assert any(line.startswith(f"FAILED: JSON: {DASHBOARD}: ") for line in found)
+    assert "FAILED: dashboard: dashboards/fleet.json: panel 1: no dashboard omni-streaming" in found
+
+
+def test_a_query_that_promtool_cannot_read_is_a_failure(tmp_path):
+    target = first(STREAMING)["targets"][0] | {"expr": "nonsense(up)"}
+    bundle = changed(rendered(tmp_path), targets=[target])
+    result = next(r for r in check.check(bundle, unit_tests=False) if r.subject == "dashboards/*.json")
+    assert result.status is check.Status.FAILED
+    assert "omni:streaming_panel_1_A" in result.detail
+
+
+def test_the_rules_that_promtool_is_given_are_every_query(tmp_path):
+    rules = dashboard_json.as_rules({"omni-streaming": STREAMING})
+    assert len(rules["groups"][0]["rules"]) == len(list(dashboard_json.queries(STREAMING)))
+    (tmp_path / "q.yaml").write_text(json.dumps(rules))
+    done = promtool("check", "rules", "--lint=none", "q.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,28 @@
+"""Lints of what is shipped: alerts, dashboards and runbook pages, each held against the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from helpers.lints import alerts, dashboards
+from omniwatch.bundle.yaml_text import load_yaml
+
+
+def of_bundle(directory: Path) -> list[str]:
+    """Return every problem of a rendered bundle, a line each: "alert: CodecDrift: no label severity"."""
+    rules, tests = (_read(directory, kind) for kind in ("rules", "test"))
+    models = [json.loads(path.read_text()) for path in sorted(directory.glob("dashboards/*.json"))]
+    pages = {path.name: path.read_text() for path in directory.glob("runbooks/*.md")}
+    found = {
+        "alert": alerts.lint(rules, tests, pages),
+        "runbook": alerts.lint_pages(rules, pages, {model["uid"]: model for model in models}),
+        "interval": alerts.intervals(rules, tests),
+        "dashboard": ((model["uid"], line) for model in models for line in dashboards.lint(model)),
+    }
+    return [f"{kind}: {name}: {line}" for kind, lines in found.items() for name, line in lines]
+
+
+def _read(directory: Path, kind: str) -> dict[Path, dict[str, Any]]:
+    return {path: load_yaml(path.read_text()) for path in sorted(directory.glob(f"alerts/*.{kind}.yaml"))}
