@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from omniwatch import settings
-from omniwatch.settings.removed import REMOVED
 
 
 def test_defaults_need_no_file():
@@ -41,10 +38,6 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
         ),
         ("alerts: {drift_page: 1}", "omniwatch.yaml: alerts.drift_page: no such setting"),
         ("alert: {}", "omniwatch.yaml: alert: no such setting"),
-        (
-            "device: {hot_for_s: 5}",
-            "omniwatch.yaml: device.hot_for_s: was removed: set device.hardware_for_s",
-        ),
         (
             "sidecar: {impaired_for_s: 300}",
             "omniwatch.yaml: sidecar.impaired_for_s: expected a whole number < 300, lost_window_s, got 300",
@@ -107,11 +100,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make):
     make(path)
     with pytest.raises(settings.SettingsError, match=r"omniwatch\.yaml: "):
         settings.load(path)
-
-
-def test_a_removed_setting_is_none_and_what_is_to_be_set_instead_is_one():
-    for path, instead in REMOVED.items():
-        group, _, field = path.partition(".")
-        assert field not in getattr(settings.Settings(), group).__struct_fields__
-        for named in re.findall(r"\b([a-z_]+)\.([a-z_]+)", instead):
-            assert named[1] in getattr(settings.Settings(), named[0]).__struct_fields__

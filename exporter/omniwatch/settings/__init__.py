@@ -43,7 +43,6 @@ from omniwatch.settings.kinds import (
     unfit_text,
 )
 from omniwatch.settings.receivers import Notify, Receivers
-from omniwatch.settings.removed import REMOVED
 from omniwatch.system import ports
 
 PCM_BYTES_PER_S = 48_000
@@ -312,10 +311,7 @@ def explain(message: str, raw: Any, of: type) -> str:
         return f"{path}.{what}".removeprefix(".")
     if what.startswith("Object "):
         setting = f"{path + '.' if path else ''}{what.split('`')[1]}"
-        if "unknown field" not in what:
-            return f"{setting}: is missing"
-        gone = REMOVED.get(setting) if of is Settings else None
-        return f"{setting}: was removed: {gone}" if gone else f"{setting}: no such setting"
+        return f"{setting}: no such setting" if "unknown field" in what else f"{setting}: is missing"
     got = value if isinstance(value, (str, int, float)) else type(value).__name__
     return f"{path + ': ' if path else ''}expected {_expected(kind)}, got {json.dumps(got)}"
 
