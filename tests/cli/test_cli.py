@@ -191,27 +191,6 @@ def default_address(words: list[str]) -> str:
     return listen.default[0] if listen.multiple else listen.default
 
 
-@pytest.mark.parametrize(
-    ("words", "name", "old", "needed"),
-    [
-        (["doctor"], "--prometheus.url", "--prometheus", []),
-        (["dashboards", "draw"], "--prometheus.url", "--prometheus", ["--out=x"]),
-        (["simulate"], "--web.listen-address", "--listen", ["--fleet=2"]),
-        (["link"], "--web.listen-address", "--listen", ["--to=127.0.0.1:1"]),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
-)
-def test_a_former_name_still_works_and_is_not_shown(words, name, old, needed):
-    shown = CliRunner().invoke(main, [*words, "--help"]).output
-    assert f" {name} " in shown
-    assert f"{old} " not in shown
-    given = [
-        command_of(words).make_context("x", [*needed, flag, "http://a:1"]).params for flag in (name, old)
-    ]
-    assert given[0] == given[1]
-    assert "http://a:1" in given[0].values()
-
-
 def test_one_thing_has_one_name():
     for words in ALL:
         for line in CliRunner().invoke(main, [*words, "--help"]).output.split("Options:")[-1].splitlines():

@@ -241,7 +241,7 @@ def test_a_bundle_is_written_here_under_the_devices_name(tmp_path, monkeypatch):
     settings = config(tmp_path)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    result = doctor("--config.file", settings, "--prometheus", "http://127.0.0.1:1")
+    result = doctor("--config.file", settings, "--prometheus.url", "http://127.0.0.1:1")
     (written,) = (tmp_path / "here").iterdir()
     assert written.name.startswith("omniwatch-doctor-a-b-c-20")
     assert f"wrote {written.name}: " in result.stdout
@@ -254,7 +254,7 @@ def test_settings_that_do_not_hold_are_evidence_not_a_hindrance(tmp_path):
     bad = tmp_path / "omniwatch.yaml"
     bad.write_text("alerts: {drift_page_ms: sixty}\n")
     target = tmp_path / "out.tar.gz"
-    result = doctor("--config.file", bad, "--prometheus", "http://127.0.0.1:1", "--output", target)
+    result = doctor("--config.file", bad, "--prometheus.url", "http://127.0.0.1:1", "--output", target)
     assert "configuration: omniwatch.yaml: alerts.drift_page_ms: expected a number >= 0.001" in result.stdout
     assert "not had: settings: " in result.stderr
     with tarfile.open(target) as archive:
@@ -277,7 +277,7 @@ def test_settings_that_do_not_hold_are_evidence_not_a_hindrance(tmp_path):
 def test_what_a_user_can_mend_is_exit_2_and_nothing_is_written(tmp_path, arguments, says):
     config(tmp_path)
     filled = [argument.format(dir=tmp_path) for argument in arguments]
-    result = doctor(*filled, "--prometheus", "http://127.0.0.1:1", exit_code=2)
+    result = doctor(*filled, "--prometheus.url", "http://127.0.0.1:1", exit_code=2)
     assert says.format(dir=tmp_path) in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["omniwatch.yaml"]
 

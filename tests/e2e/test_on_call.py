@@ -154,7 +154,7 @@ def test_the_doctor_finds_what_is_wrong_on_a_device_that_runs(chain, tmp_path):
     target = tmp_path / "evidence.tar.gz"
     done = subprocess.run(
         [sys.executable, "-m", "omniwatch", "doctor", f"--config.file={stack.directory / 'omniwatch.yaml'}",
-         f"--prometheus={stack.prometheus.url}", f"--output={target}", "--lines=50"],
+         f"--prometheus.url={stack.prometheus.url}", f"--output={target}", "--lines=50"],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import math
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +40,6 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
-
-
-class RenamedOption(click.Option):
-    """An option whose `former` names still work, unseen in the help."""
-
-    def __init__(self, *args: Any, former: Sequence[str], **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        self._former = former
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Have the parser know the former names, too."""
-        shown = self.opts
-        self.opts = [*shown, *self._former]
-        try:
-            super().add_to_parser(parser, ctx)
-        finally:
-            self.opts = shown
 
 
 def shows_progress() -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import RenamedOption, UserError, config_option, shows_progress
+from omniwatch.cli import UserError, config_option, shows_progress
 
 CONFIGS = ("/etc/omniwatch/omniwatch.yaml",)
 WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
@@ -30,8 +30,6 @@ WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
 @click.option(
     "--prometheus.url",
     "prometheus",
-    cls=RenamedOption,
-    former=["--prometheus"],
     metavar="URL",
     help="Where Prometheus answers. [default: the settings' grafana.prometheus_url]",
 )

@@ -242,10 +242,10 @@ def test_targets_are_a_file_of_each_or_the_one_that_is_named(tmp_path):
         (["--var", "device"], "--var: expected NAME=VALUE, got 'device'"),
         (["--var", "city=x"], "no variable 'city' on omni-streaming"),
         (["traffic"], 'no dashboard "traffic"'),
-        (["--prometheus", "http://127.0.0.1:{port}"], "http://127.0.0.1:{port}/api/v1/query: "),
-        (["--prometheus", "nowhere"], "unknown url type"),
-        (["--prometheus", "http://host:abc"], "http://host:abc/api/v1/query: nonnumeric port: 'abc'"),
-        (["--prometheus", "http://[::1"], "http://[::1/api/v1/query: Invalid IPv6 URL"),
+        (["--prometheus.url", "http://127.0.0.1:{port}"], "http://127.0.0.1:{port}/api/v1/query: "),
+        (["--prometheus.url", "nowhere"], "unknown url type"),
+        (["--prometheus.url", "http://host:abc"], "http://host:abc/api/v1/query: nonnumeric port: 'abc'"),
+        (["--prometheus.url", "http://[::1"], "http://[::1/api/v1/query: Invalid IPv6 URL"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, words, said):

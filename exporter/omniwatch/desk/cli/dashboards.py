@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import RenamedOption, UserError, config_option, os_error
+from omniwatch.cli import UserError, config_option, os_error
 
 if TYPE_CHECKING:
     from omniwatch.desk.grafana import Grafana, Model
@@ -168,8 +168,6 @@ def pull(
 @click.option(
     "--prometheus.url",
     "url",
-    cls=RenamedOption,
-    former=["--prometheus"],
     metavar="URL",
     help="Instead of grafana.prometheus_url.",
 )

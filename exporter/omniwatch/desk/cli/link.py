@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from omniwatch.cli import RenamedOption, UserError
+from omniwatch.cli import UserError
 
 
 @click.command()
@@ -12,8 +12,6 @@ from omniwatch.cli import RenamedOption, UserError
 @click.option(
     "--web.listen-address",
     "listen",
-    cls=RenamedOption,
-    former=["--listen"],
     metavar="ADDRESS",
     default="127.0.0.1:0",
     show_default=True,

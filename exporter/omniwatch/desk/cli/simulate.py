@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, RenamedOption, UserError, shows_progress
+from omniwatch.cli import Number, UserError, shows_progress
 from omniwatch.system import ports
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
 @click.option(
     "--web.listen-address",
     "listen",
-    cls=RenamedOption,
-    former=["--listen"],
     default=f"127.0.0.1:{ports.SIMULATED_FLEET}",
     show_default=True,
     metavar="ADDRESS",
