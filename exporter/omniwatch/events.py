@@ -1,4 +1,4 @@
-"""The event contract, version 1.1: what a speech server writes, one JSON object a line.
+"""The event contract, version 1.2: what a speech server writes, one JSON object a line.
 
 Times (`t`) are seconds on the server's realtime clock, media positions are milliseconds. A writer that numbers its
 lines gives `w`, its own id, new at each start, and `n`, 0, 1, 2 … within `w`: from them the reader counts what it
@@ -25,6 +25,8 @@ Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Turn = Name | Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Serial = Annotated[int, Meta(ge=0, le=2**53)]
+Bytes = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Word = Annotated[str, Meta(max_length=64)]
 
 
 class Event(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False, tag_field="ev"):
@@ -69,6 +71,8 @@ class TurnStart(Event, tag="turn"):
     """Id of the turn."""
     chars: Count | None = None
     """Length of the text, characters."""
+    ear: Word | None = None
+    """How the writer knows what arrives: "kernel", and `arrived` follows, else "sent". Absent: "sent". Since 1.2."""
 
 
 class Audio(Event, tag="audio"):
@@ -90,14 +94,70 @@ class Audio(Event, tag="audio"):
     """Codec codes of the frame, codebook 0 first."""
     expert_mask: Annotated[int, Meta(ge=0, le=255)] | None = None
     """Bit i: expert i took part."""
+    silent: bool | None = None
+    """The speech is digital silence. Absent: not known. Since 1.2."""
 
 
 class Played(Event, tag="played"):
-    """The client's own playhead: it replaces the player model's position from then on."""
+    """The client's own playhead: it replaces the player model's position from then on, unless its source is a guess."""
 
     played_ms: Millis
     """Speech of the turn that the client has played."""
     turn: Turn | None = None
+    """The turn."""
+    source: Word | None = None
+    """Where the client has it from: "player", or as a guess "framework" or "model". Absent: "player". Since 1.2."""
+
+
+class Arrived(Event, tag="arrived"):
+    """So much of a turn's speech had reached the listener, as the server's kernel knows it. Since 1.2.
+
+    `t` is the time of the question to the kernel. Written when `ms` has grown, else each second while speech is under way.
+    Three seconds without one mean the same as `ear` "sent".
+    """
+
+    turn: Turn
+    """The turn."""
+    ms: Span
+    """Speech of the turn that had arrived, in ms."""
+    ago_ms: Span = 0.0
+    """How long before `t` the last of it arrived."""
+    rtt_ms: Span | None = None
+    """Smoothed round trip of the connection, as the kernel has it."""
+    waiting: Bytes = 0
+    """Bytes that the kernel holds and the client has not acknowledged."""
+    retrans: Count = 0
+    """Segments sent again since the last `arrived` of the turn."""
+    window_ms: Span = 0.0
+    """Time with the client's receive window closed, since the last `arrived` of the turn."""
+    paused_ms: Span = 0.0
+    """By how much the question was asked later than planned."""
+    ear: Word | None = None
+    """Where "sent", the writer no longer knows: what has not arrived counts as arrived at `t`, the rest when handed over."""
+
+
+class Text(Event, tag="text"):
+    """The answer's first text was handed to the network, once a turn. Since 1.2."""
+
+    turn: Turn
+    """The turn."""
+
+
+class Underrun(Event, tag="underrun"):
+    """The client's player had nothing to play, by its own word. Since 1.2."""
+
+    ms: Span
+    """How long it had nothing to play, in ms."""
+    source: Word
+    """Where the client has it from: "player", or as a guess "framework" or "model"."""
+    turn: Turn | None = None
+    """The turn."""
+
+
+class Interrupt(Event, tag="interrupt"):
+    """The user spoke up while the turn was open or being heard. Since 1.2."""
+
+    turn: Turn
     """The turn."""
 
 
@@ -108,6 +168,8 @@ class TurnEnd(Event, tag="turn_end"):
     """The turn."""
     reason: str
     """Why it ended, in the writer's words. The server's failure is "error" or "failed"; a request that was wrong is "refused"."""
+    chars: Count | None = None
+    """Length of the answer's text, characters. Since 1.2."""
 
 
 class Rtt(Event, tag="rtt"):
@@ -166,7 +228,21 @@ class StreamEnd(Event, tag="stream_end"):
 
 
 AnyEvent = (
-    StreamStart | Video | TurnStart | Audio | Played | TurnEnd | Rtt | Realign | Rtx | Resume | StreamEnd
+    StreamStart
+    | Video
+    | TurnStart
+    | Audio
+    | Played
+    | Arrived
+    | Text
+    | Underrun
+    | Interrupt
+    | TurnEnd
+    | Rtt
+    | Realign
+    | Rtx
+    | Resume
+    | StreamEnd
 )
 EV_OF: dict[type[Event], str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyEvent)}
 """The `ev` of each struct, in the contract's order."""
@@ -245,7 +321,7 @@ def json_schema() -> dict[str, Any]:
     schema = msgspec.json.schema(AnyEvent)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Omniwatch event, version 1.1",
+        "title": "Omniwatch event, version 1.2",
     } | schema
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from math import inf
@@ -162,7 +163,7 @@ def test_time_to_threshold_is_infinite_on_a_steady_stream():
 
 def test_every_event_of_the_contract_is_counted_by_kind(tmp_path):
     path = tmp_path / "events.jsonl"
-    path.write_text("".join(f"{example}\n" for example in EXAMPLES).replace("'", '"'))
+    path.write_text("".join(f"{json.dumps(example)}\n" for example in EXAMPLES))
     live, intake = table(), Intake(Tail(path))
     intake.step(live, 65536)
     counted = samples(exposition(ScrapeSnapshot(T0, live, [intake])), "omniwatch_events_total")

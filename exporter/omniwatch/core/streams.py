@@ -48,6 +48,10 @@ class StreamTable:
             events.TurnStart: self._turn_start,
             events.Audio: self._audio,
             events.Played: self._played,
+            events.Arrived: self._passed_over,
+            events.Text: self._passed_over,
+            events.Underrun: self._passed_over,
+            events.Interrupt: self._passed_over,
             events.TurnEnd: self._turn_end,
             events.Rtt: self._rtt,
             events.Realign: self._realign,
@@ -158,7 +162,8 @@ class StreamTable:
 
     def _open(self, event: events.Event) -> Stream:
         live = self.state.streams
-        if isinstance(event, (events.Resume, events.Rtx)):  # Only counted: they open no stream.
+        # They are counted or passed over, and open no stream.
+        if isinstance(event, (events.Resume, events.Rtx, events.Arrived)):
             return Stream(event.stream, -1, event.t, event.t)
         if len(live) >= self.settings.streams.max_streams * TRACKED_PER_SLOT:
             self._remove(min(live.values(), key=lambda s: s.last_t))
@@ -356,6 +361,9 @@ class StreamTable:
     def _played(self, stream: Stream, event: events.Played) -> None:
         if stream.speaking and event.turn in (None, stream.turn) and stream.player.start_t >= 0:
             stream.player.heard(event.t, event.played_ms)
+
+    def _passed_over(self, stream: Stream, event: events.Event) -> None:
+        """Take an event that no figure is made of."""
 
     def _turn_end(self, stream: Stream, event: events.TurnEnd) -> None:
         outcome = outcome_of(event.reason)
