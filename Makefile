@@ -6,11 +6,22 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 # What the runbooks' commands need beside Prometheus and Alertmanager; the Debian package recommends the same.
 RUNBOOK_TOOLS := curl iproute2 procps
+# Debian packages that the suites need, by suite; `packages` installs all of them in one go.
+MONITORING := prometheus prometheus-alertmanager
+TEST_PACKAGES := $(MONITORING) victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev chromium $(RUNBOOK_TOOLS)
+SYSTEM_PACKAGES := debootstrap systemd-container $(MONITORING) victoria-metrics
+CHAOS_PACKAGES := $(MONITORING)
+FLEET_PACKAGES := $(MONITORING) victoria-metrics
+CHAIN_PACKAGES := espeak-ng
+OMNI_PACKAGES := $(MONITORING) espeak-ng
+
+RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
+LINT := $(RUFF) && $(BIN)/mypy
 
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-omni test-system test-chaos test-fleet test-chain demo-chain nightly bench adversary lint docs schema picture pictures plan-pages noise lock deb clean
+.PHONY: help demo test test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -22,35 +33,44 @@ demo: $(READY)  ## the main job on loopback: simulated server, sidecar, Promethe
 
 test: $(READY)  ## everything but the slow suites, in under ten minutes
 	# Whoever reads the tests first compiles their asserts: once, beside the type checker, and not each worker for itself.
-	@$(BIN)/pytest --collect-only --quiet >/dev/null & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
-	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev chromium $(RUNBOOK_TOOLS)
+	@$(BIN)/pytest --collect-only --quiet >/dev/null & $(LINT); linted=$$?; wait; exit $$linted
+	@deploy/setup.sh $(TEST_PACKAGES)
 	# Many tests run promtool, which by default spends a third of its time on collecting garbage.
 	GOGC=400 $(BIN)/pytest --numprocesses=5 --dist=loadfile --no-loadscope-reorder
 
 test-omni: $(READY)  ## the tap on a real vLLM-Omni, and `bench chain` (installs one: 4 GB, minutes)
-	@deploy/setup.sh prometheus prometheus-alertmanager espeak-ng
+	@deploy/setup.sh $(OMNI_PACKAGES)
 	$(BIN)/python tests/suites/omni/installation.py
 	$(BIN)/pytest --timeout=1800 tests/suites/omni --ignore=tests/suites/omni/test_plan.py
 	$(BIN)/pytest --timeout=1800 tests/suites/omni/test_plan.py
 
 test-system: $(READY)  ## installation under a real systemd, in a container; needs root
-	@deploy/setup.sh debootstrap systemd-container prometheus prometheus-alertmanager victoria-metrics
+	@deploy/setup.sh $(SYSTEM_PACKAGES)
 	$(BIN)/pytest --timeout=1800 tests/suites/system
 
 test-chaos: $(READY)  ## things break, one at a time, and a quiet hour; needs root for a file system that is full
-	@deploy/setup.sh prometheus prometheus-alertmanager
+	@deploy/setup.sh $(CHAOS_PACKAGES)
 	$(BIN)/pytest --timeout=700 tests/suites/chaos --ignore=tests/suites/chaos/test_chaos.py
 	$(BIN)/pytest --numprocesses=6 --dist=worksteal --timeout=700 tests/suites/chaos/test_chaos.py
 
-test-fleet: $(READY)  ## uplink, centre and scale on a real VictoriaMetrics
-	@deploy/setup.sh prometheus prometheus-alertmanager victoria-metrics
+test-fleet: test-uplink test-scale  ## uplink, centre and scale on a real VictoriaMetrics
+
+test-uplink: $(READY)  ## the part of test-fleet that mostly waits
+	@deploy/setup.sh $(FLEET_PACKAGES)
 	$(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --timeout=900 tests/suites/fleet --ignore=tests/suites/fleet/test_scale.py
+
+test-scale: $(READY)  ## the part of test-fleet that measures: with nothing beside it
+	@deploy/setup.sh $(FLEET_PACKAGES)
 	$(BIN)/pytest --timeout=900 tests/suites/fleet/test_scale.py
 
 test-chain: $(READY)  ## a real cascade of ASR, LLM and TTS, measured and checked on the wire (installs one: 750 MB)
-	@deploy/setup.sh espeak-ng
+	@deploy/setup.sh $(CHAIN_PACKAGES)
 	$(BIN)/python tests/suites/chain/installation.py
 	$(BIN)/pytest --timeout=900 tests/suites/chain
+
+downloads: $(READY)  ## what test-chain and test-omni run on: 5 GB, minutes
+	$(BIN)/python tests/suites/chain/installation.py
+	$(BIN)/python tests/suites/omni/installation.py
 
 demo-chain: $(READY)  ## the table of a real cascade on this machine
 	@deploy/setup.sh espeak-ng
@@ -68,9 +88,7 @@ nightly: bench adversary  ## what is too long for each change: every benchmark, 
 	CUTS_S=600 $(BIN)/pytest --timeout=900 tests/suites/fleet/test_outage.py
 
 lint: $(READY)  ## ruff and mypy
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(LINT)
 
 docs: $(READY)  ## the manual, into build/docs: generated references first, warnings are errors
 	$(BIN)/python docs/reference.py
@@ -87,6 +105,9 @@ lock:  ## tests/requirements.txt from pyproject.toml
 
 deb: $(READY)  ## a Debian package, into dist/
 	deploy/packaging/build.sh
+
+packages:  ## every Debian package that a suite needs
+	@deploy/setup.sh python3-venv $(sort $(TEST_PACKAGES) $(SYSTEM_PACKAGES) $(CHAOS_PACKAGES) $(FLEET_PACKAGES) $(CHAIN_PACKAGES) $(OMNI_PACKAGES))
 
 $(READY): tests/requirements.txt pyproject.toml
 	@deploy/setup.sh python3-venv

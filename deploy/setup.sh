@@ -3,11 +3,14 @@
 #   deploy/setup.sh prometheus prometheus-alertmanager
 set -eu
 
-missing=
-for package in "$@"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing="$missing $package"
-done
-[ -n "$missing" ] || exit 0
+find_missing() {
+    missing=
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing="$missing $package"
+    done
+    [ -n "$missing" ] || exit 0
+}
+find_missing "$@"
 
 if ! command -v apt-get >/dev/null; then
     echo "setup: please install:$missing" >&2
@@ -18,17 +21,23 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 
-echo "setup: installing$missing" >&2
 policy=/usr/sbin/policy-rc.d
+# Two targets side by side: the second waits, and finds what the first has installed. The lock is on the policy's directory.
+exec 9<"${policy%/*}"
+flock 9
+find_missing "$@"
+
+echo "setup: installing$missing" >&2
 if [ ! -e "$policy" ]; then
     trap '$as_root rm -f "$policy"' EXIT
+    trap 'exit 130' INT TERM
     printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
     $as_root chmod 755 "$policy"
 fi
 log=$(mktemp)
 # shellcheck disable=SC2086 -- $missing is a list
 if ! { $as_root apt-get update -q && $as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -q -y --no-install-recommends $missing; } >"$log" 2>&1; then
+    apt-get install -q -y -o DPkg::Lock::Timeout=300 --no-install-recommends $missing; } >"$log" 2>&1 9<&-; then
     cat "$log" >&2
     exit 1
 fi

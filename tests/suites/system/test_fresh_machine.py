@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import zlib
@@ -23,7 +24,7 @@ def tree(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A fresh copy of the bare tree, with this clone in it."""
     bare = ROOTS / f"{codename()}-bare-{zlib.crc32(PACKAGES.encode()):08x}"
     if not bare.is_dir():
-        making = bare.with_suffix(".making")
+        making = bare.with_name(f".{bare.name}.{os.getpid()}")
         run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), str(making), mirror())
         making.rename(bare)
     with copy_of(bare, request.node.name) as fresh:
