@@ -1015,7 +1015,7 @@ class Client : private SessionHandler {
   void rtx(uint32_t from_id, uint32_t count) override {
     const std::string body = "{\"stream\": \"" + session_->stream + "\", \"from_id\": " + std::to_string(from_id) +
                              ", \"count\": " + std::to_string(count) + "}";
-    begin_short(request("POST", "/v1/rtx", body))->rtx = from_id;
+    begin_short(request("POST", "/v1/rtx", body)).rtx = from_id;
   }
   void report_realign(double shift_ms) override {
     const std::string body = "{\"stream\": \"" + session_->stream + "\", \"shift_ms\": " + thousandths(shift_ms) + "}";
@@ -1031,26 +1031,16 @@ class Client : private SessionHandler {
     dead_.clear();
     if (session_->over() || session_->stream.empty()) return;
     // Not in the URL, which servers and proxies log: who knows the id may hear the turn.
+    begin_short(request("DELETE", "/v1/resume", "", "X-Omni-Resume: " + session_->stream + "\r\n"));
     const double until = now() + HANG_UP_S;
-    if (finish(begin_short(request("DELETE", "/v1/resume", "", "X-Omni-Resume: " + session_->stream + "\r\n")), until) == 405) {
-      // An older server takes the id in the URL only.
-      connections_.clear();
-      finish(begin_short(request("DELETE", "/v1/resume/" + session_->stream, "")), until);
-    }
+    while (!connections_.empty() && now() < until) poll_once(until);
     connections_.clear();
   }
-  int finish(const Connection* connection, double until) {
-    int status = 0;
-    while (!connections_.empty() && now() < until && !status) {
-      poll_once(until, [&] { status = connection->response.status; });
-    }
-    return status;
-  }
-  Connection* begin_short(std::string out) {
+  Connection& begin_short(std::string out) {
     Connection& connection = begin(next_short_--, good_);
     connection.until = now() + SHORT_S;
     connection.out = std::move(out);
-    return &connection;
+    return connection;
   }
   std::string request(const char* method, const std::string& path, const std::string& body,
                       const std::string& more = "") const {
@@ -1117,8 +1107,8 @@ class Client : private SessionHandler {
     return fd;
   }
 
-  // Wait for something on the connections, until `until`, and process it. `seen` is called before connections are removed.
-  void poll_once(double until, const std::function<void()>& seen = [] {}) {
+  // Wait for something on the connections, until `until`, and process it.
+  void poll_once(double until) {
     start_waiting();
     std::vector<curl_waitfd> polls;
     for (const auto& [number, connection] : connections_) {
@@ -1162,7 +1152,6 @@ class Client : private SessionHandler {
         dead_.push_back(number);
       }
     }
-    seen();
     for (const int number : dead_) connections_.erase(number);
     dead_.clear();
   }

@@ -132,8 +132,6 @@ def shapes(plant: Plant) -> list[str]:
         f"('x-omni-resume', '{plant(safe)}')",
         f"[(b'cookie', b'{plant(safe)}'), (b'x-api-key', b'{plant(safe)}')]",
         f"http://127.0.0.1:8000/v1/resume/{plant(safe)}",
-        f"Content-Location: /v1/resume/{plant(safe)}",
-        f'content-location: "/v1/resume/{plant(safe)}"',
         f"secret_key_base: {plant(safe)}",
         f"client-secret={plant(safe)}",
         f"otp: {plant('0123456789', 6)}",

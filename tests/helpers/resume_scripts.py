@@ -354,12 +354,10 @@ def back(app: Any, stream: str, listener: Listener, rng: random.Random) -> Clien
     """The client comes back, in one of the ways that it may."""
     frame_id, part = listener.place
     by_id = KEY | {"X-Omni-Resume": stream, "Last-Event-ID": f"{frame_id}.{part}"}
-    how = rng.randrange(4)
+    how = rng.randrange(3)
     if how == 0:
         return Client(app, "GET", RESUME, headers=by_id)
     if how == 1:
-        return Client(app, "GET", f"{RESUME}/{stream}", headers=by_id)
-    if how == 2:
         accept = frames.MEDIA_TYPE if listener.binary else "text/event-stream"
         return Client(app, "POST", CHAT, headers=by_id | {"Accept": accept}, body=b"{}")
     body = {"stream": stream, "last_good_id": frame_id, "part": part, "rest": True, "outage_ms": 5}

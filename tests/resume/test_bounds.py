@@ -172,8 +172,8 @@ def test_last_event_ids_that_do_not_hold_are_refused(value: str) -> None:
         call = await chat(app, accept="text/event-stream;omniwatch=resume").until(
             lambda e: b"id: 5\n" in e.body
         )
-        path = f"/v1/resume/{call.headers['x-omni-resume']}"
-        assert (await Exchange(app, "GET", path, headers={"Last-Event-ID": value}).over()).status == 400
+        headers = {"X-Omni-Resume": call.headers["x-omni-resume"], "Last-Event-ID": value}
+        assert (await Exchange(app, "GET", "/v1/resume", headers=headers).over()).status == 400
 
     run(main())
 
@@ -189,7 +189,8 @@ def test_no_header_of_an_answer_carries_what_a_client_sent() -> None:
             await chat(app, headers=headers).over(),
             await resume(app, evil, 1).over(),
             await post(app, "/v1/resume", {"last_good_id": 1}, headers={"X-Omni-Resume": evil}).over(),
-            await Exchange(app, "GET", f"/v1/resume/{evil}").over(),
+            await Exchange(app, "GET", "/v1/resume", headers={"X-Omni-Resume": evil}).over(),
+            await Exchange(app, "DELETE", "/v1/resume", headers={"X-Omni-Resume": evil}).over(),
             await resume(app, call.headers["x-omni-resume"], 3).until(frame_count(1)),
         ]
         for answer in answers:
@@ -366,9 +367,8 @@ def test_a_turn_is_for_the_key_it_began_with(sent: dict[str, str]) -> None:
             post(app, "/v1/realign", {"stream": stream, "shift_ms": 40.0}, headers=sent),
             Exchange(app, "GET", "/v1/resume", headers=sent | named),
             Exchange(app, "DELETE", "/v1/resume", headers=sent | named),
-            Exchange(app, "DELETE", f"/v1/resume/{stream}", headers=sent),
         ]
-        assert [(await exchange.over()).status for exchange in strange] == [404] * 6
+        assert [(await exchange.over()).status for exchange in strange] == [404] * 5
         assert {event.result for event in said} == {"unauthorized"}
         call.leave()
         body = {"stream": stream, "last_good_id": call.speech_ids[-1]}
@@ -378,20 +378,19 @@ def test_a_turn_is_for_the_key_it_began_with(sent: dict[str, str]) -> None:
     run(main())
 
 
-@pytest.mark.parametrize("in_urls", [True, False])
-def test_ids_are_in_urls_only_where_the_settings_say_so(in_urls: bool) -> None:
+def test_ids_are_in_headers_and_in_no_url() -> None:
     async def main() -> None:
-        app, _, _ = resuming(settings=limited(ids_in_urls=in_urls))
+        app, _, _ = resuming()
         call = await chat(app).until(frame_count(10))
         stream = call.headers["x-omni-resume"]
-        assert ("content-location" in call.headers) is in_urls
+        assert [name for name, value in call.headers.items() if stream in value] == ["x-omni-resume"]
         headers = {"X-Omni-Resume": stream, "Last-Event-ID": "4"}
-        by_header = await Exchange(app, "GET", "/v1/resume", headers=headers).until(frame_count(1))
-        assert (by_header.status, by_header.speech_ids[0]) == (200, 5)
-        old = await Exchange(app, "DELETE", f"/v1/resume/{stream}").over()
-        assert (old.status == 204) is in_urls
-        if not in_urls:
-            assert (await Exchange(app, "DELETE", "/v1/resume", headers=headers).over()).status == 204
+        back = await Exchange(app, "GET", "/v1/resume", headers=headers).until(frame_count(1))
+        assert (back.status, back.speech_ids[0]) == (200, 5)
+        for method in ("GET", "DELETE"):
+            await Exchange(app, method, f"/v1/resume/{stream}", headers=headers).over()
+        assert app.store.get(stream) is not None
+        assert (await Exchange(app, "DELETE", "/v1/resume", headers=headers).over()).status == 204
         assert app.store.get(stream) is None
 
     run(main())

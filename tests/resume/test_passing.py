@@ -86,9 +86,11 @@ def test_a_client_that_leaves_before_the_answer_is_seen_leaving() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/v1/resume", 405),
+        ("GET", "/v1/resume", 400),
+        ("DELETE", "/v1/resume", 400),
+        ("PUT", "/v1/resume", 405),
         ("PUT", "/v1/rtx", 405),
-        ("PUT", "/v1/resume/x", 405),
+        ("GET", "/v1/resume/x", 418),
         ("GET", "/v1/models", 418),
         ("GET", "/v1/resumed", 418),
         ("POST", "/v1/rtx/x", 418),

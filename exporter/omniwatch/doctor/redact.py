@@ -115,6 +115,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     # In a sentence: "password for user x: …", "the passphrase is …".
     (re.compile(r"(\b(?:pass(?:word|wd|phrase|code)|secret|(?:api|access|licen[cs]e)[ _-]?key)\b(?: [\w.@-]+){0,5}?(?:\s*[:=]>?\s+[\"']?| is\s+(?=\S*[\d_-])))(?!<)[^\s\"']+", re.IGNORECASE), rf"\1{GONE}"),
     (re.compile(rf"(<[\w:]*{_NAME}[^<>]*>)[^<]+", re.IGNORECASE), rf"\1{GONE}"),
+    # A stream's id is as good as a key, also where a client puts it into a URL that no server takes.
     (re.compile(r"(/v1/resume/)[\w-]+"), rf"\1{GONE}"),
     (re.compile(r"\b(ssh-[a-z0-9]+|ecdsa-[\w-]+) [\w+/=-]{16,}(?: [\w.@-]+)?"), rf"\1 {GONE}"),
 )  # fmt: skip

@@ -78,7 +78,7 @@ class Resume:
             if form is None or (form == "sse" and not self._settings.resume.event_streams):
                 await self._app(scope, receive, send)
                 return
-        elif not path.startswith(protocol.PATHS) or scope["method"] == "OPTIONS":
+        elif path not in protocol.PATHS or scope["method"] == "OPTIONS":
             # What pages of other origins may do is the model server's to say.
             await self._app(scope, receive, send)
             return
@@ -94,33 +94,21 @@ class Resume:
             await answer(send, *protocol.refused(refusal))
 
     async def _ask(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        asking, method = self._asking(), scope["method"]
-        posts = {
-            protocol.RESUME: asking.resume,
-            protocol.RTX: asking.rtx,
-            protocol.REALIGN: asking.realign,
+        asking = self._asking()
+        endpoints: dict[tuple[str, str], App] = {
+            (protocol.RESUME, "POST"): asking.resume,
+            (protocol.RESUME, "GET"): asking.resume_by_headers,
+            (protocol.RESUME, "DELETE"): asking.hang_up,
+            (protocol.RTX, "POST"): asking.rtx,
+            (protocol.REALIGN, "POST"): asking.realign,
         }
-        stream_id = path.removeprefix(protocol.RESUME + "/")
-        named = protocol.header(scope["headers"], protocol.STREAM_HEADER)
-        if path == protocol.RESUME and method in ("GET", "DELETE") and named is not None:
-            stream_id = named
-        if path in posts and stream_id == path:
-            allowed = "POST"
-            if method == "POST":
-                await posts[path](scope, receive, send)
-                return
-        elif stream_id != path and (path in posts or self._settings.resume.ids_in_urls):
-            allowed = "GET, DELETE"
-            if method == "GET":
-                await asking.event_source(stream_id, scope, receive, send)
-                return
-            if method == "DELETE":
-                await asking.hang_up(stream_id, scope, send)
-                return
-        else:
-            await self._app(scope, receive, send)
-            return
-        raise RefusedError(405, f"method not allowed; {allowed} is", headers=[(b"allow", allowed.encode())])
+        endpoint = endpoints.get((path, scope["method"]))
+        if endpoint is None:
+            allowed = ", ".join(method for other, method in endpoints if other == path)
+            raise RefusedError(
+                405, f"method not allowed; {allowed} is", headers=[(b"allow", allowed.encode())]
+            )
+        await endpoint(scope, receive, send)
 
     def _asking(self) -> Endpoints:
         if self._asking_of is None:
@@ -212,9 +200,7 @@ class Resume:
             "x-omni-grace-s": f"{limits.grace_s:g}",
             "x-omni-heartbeat-s": f"{limits.heartbeat_s:g}",
         }
-        headers = protocol.opening(
-            upstream, encoder.media_type, stream.id, turn.first_id, windows, in_url=limits.ids_in_urls
-        )
+        headers = protocol.opening(upstream, encoder.media_type, stream.id, turn.first_id, windows)
         making = ResponseReader(self.store, stream, limits.turn_bytes, 2 * frames.cache_win, self._seldom)
         return stream, making, sending, Head(200, headers)
 

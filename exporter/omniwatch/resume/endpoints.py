@@ -64,7 +64,6 @@ class Endpoints:
         self._clock = clock
         self._now = now
         self._is_young = is_young
-        self._in_url = limits.ids_in_urls
         self._misses = TokenBuckets(limits.misses_per_s, limits.misses_burst)
         self._reports = TokenBucket(REPORTED_PER_S, 2 * REPORTED_PER_S, now())
 
@@ -89,8 +88,9 @@ class Endpoints:
             raise _too_many(JUNK) from refusal
         await self.go_on(at, request, stream_id, 206, scope, receive, send)
 
-    async def event_source(self, stream_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /v1/resume/S`: from the beginning, or from `Last-Event-ID` on."""
+    async def resume_by_headers(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /v1/resume`: from the beginning, or from `Last-Event-ID` on."""
+        stream_id = protocol.named_stream(scope["headers"])
         request = protocol.from_last_event_id(scope["headers"])
         stream = self._store.get(stream_id)
         first = add(stream.turn.first_id, -1) if stream else 0
@@ -129,7 +129,7 @@ class Endpoints:
         turn = stream.turn
         first = add(request.last_good_id, 1) if asked.entry or asked.result == "hit" else turn.first_id
         headers = [
-            *protocol.common(turn.encoder.media_type, stream.id, in_url=self._in_url),
+            *protocol.common(turn.encoder.media_type, stream.id),
             *stream.cross_origin,
             *protocol.content_range(first, turn.last_id, ended=turn.ended is not None),
             (b"x-omni-result", asked.result.encode()),
@@ -215,7 +215,7 @@ class Endpoints:
             raise
         body = b"".join(wire for _, wire in found)
         headers = [
-            *protocol.common(stream.turn.encoder.media_type, stream.id, in_url=self._in_url),
+            *protocol.common(stream.turn.encoder.media_type, stream.id),
             *stream.cross_origin,
             *protocol.content_range(found[0][0], found[-1][0], ended=True),
             (b"content-length", b"%d" % len(body)),
@@ -238,9 +238,9 @@ class Endpoints:
         )
         await answer(send, Head(204, []), b"")
 
-    async def hang_up(self, stream_id: str, scope: Scope, send: Send) -> None:
-        """`DELETE /v1/resume/S`."""
-        self._store.drop(self._find(stream_id, scope))
+    async def hang_up(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """`DELETE /v1/resume`."""
+        self._store.drop(self._find(protocol.named_stream(scope["headers"]), scope))
         await answer(send, Head(204, []), b"")
 
     async def _parsed(self, kind: type[R], scope: Scope, receive: Receive) -> tuple[R, str]:

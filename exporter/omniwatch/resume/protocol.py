@@ -7,7 +7,7 @@
     POST   /v1/realign       {"stream": S, "shift_ms": D}                                                    204
 
 An id is as good as a key, and only with the `Authorization` that the chat began with, if there was one: the model
-server's own check does not see these requests. `GET` and `DELETE /v1/resume/S` are the old form (`resume.ids_in_urls`).
+server's own check does not see these requests. No URL carries it, for access logs keep URLs.
 
 The plain form `POST /v1/resume {"last_good_id": N}` names its stream in the header `X-Omni-Resume`. A streamed chat asked
 for again with that header and `Last-Event-ID`, as clients of server-sent events do, is resumed and not begun anew.
@@ -126,14 +126,19 @@ def parse(kind: type[R], body: bytes, headers: Headers) -> tuple[R, StreamId]:
         request = msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(400, f"the body does not hold: {error}") from error
-    stream = request.stream if request.stream is not None else header(headers, STREAM_HEADER)
+    return request, request.stream if request.stream is not None else named_stream(headers)
+
+
+def named_stream(headers: Headers) -> StreamId:
+    """Return the stream that the header `X-Omni-Resume` names. Raises RefusedError."""
+    stream = header(headers, STREAM_HEADER)
     if stream is None:
         raise RefusedError(
             400,
-            'which stream? Send {"stream": "…"} with the value of X-Omni-Resume in the answer of the chat, or send that '
-            "header itself",
+            "which stream? Send the header X-Omni-Resume, as the answer of the chat has it. A body may name it instead: "
+            '{"stream": "…"}',
         )
-    return request, stream
+    return stream
 
 
 def from_last_event_id(headers: Headers) -> ResumeRequest | None:
@@ -156,24 +161,14 @@ def is_id(stream: StreamId) -> bool:
 
 
 def opening(
-    upstream: Headers,
-    media_type: str,
-    stream: StreamId,
-    first_id: int,
-    windows: dict[str, str],
-    *,
-    in_url: bool,
+    upstream: Headers, media_type: str, stream: StreamId, first_id: int, windows: dict[str, str]
 ) -> Headers:
     """Return the headers of a chat's answer in frames: the model server's own, and what a client needs to come back."""
     ours = {b"content-type", b"content-length", b"cache-control"}.union(
         name.lower() for name, _ in cross_origin(upstream)
     )
     kept = [(name, value) for name, value in upstream if name.lower() not in ours] + cross_origin(upstream)
-    return (
-        kept
-        + common(media_type, stream, in_url=in_url)
-        + _encoded({"x-omni-first-id": str(first_id)} | windows)
-    )
+    return kept + common(media_type, stream) + _encoded({"x-omni-first-id": str(first_id)} | windows)
 
 
 def cross_origin(upstream: Headers) -> Headers:
@@ -194,7 +189,7 @@ def authorization(headers: Headers) -> bytes:
     return hashlib.sha256(value).digest() if value else b""
 
 
-def common(media_type: str, stream: StreamId, *, in_url: bool) -> Headers:
+def common(media_type: str, stream: StreamId) -> Headers:
     """Return the headers of every answer that streams."""
     fields = {
         "content-type": media_type,
@@ -202,7 +197,7 @@ def common(media_type: str, stream: StreamId, *, in_url: bool) -> Headers:
         "x-accel-buffering": "no",
         STREAM_HEADER.decode(): stream,
     }
-    return _encoded(fields | ({"content-location": f"{RESUME}/{stream}"} if in_url else {}))
+    return _encoded(fields)
 
 
 def content_range(first_id: int, last_id: int, *, ended: bool) -> Headers:

@@ -93,9 +93,6 @@ class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     event_streams: bool = True
     """Whether a client that asks for resumption in server-sent events (`Accept: text/event-stream;omniwatch=resume`) gets
     ids and can come back, too. False: only one that asks for binary frames."""
-    ids_in_urls: bool = True
-    """Whether `GET` and `DELETE /v1/resume/ID` are answered and `Content-Location` names that URL, as before version 1.1 of
-    the contract. Access logs keep URLs, and an id in one is as good as a key: set it to false where no page needs it."""
     max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
     """Turns held at once, those of absent clients included."""
     max_streams_per_address: Annotated[int, Meta(ge=1, le=4096)] = 16
