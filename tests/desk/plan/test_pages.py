@@ -8,7 +8,6 @@ import pytest
 
 from helpers import claims, plan_pages
 from helpers.paths import CLONE
-from omniwatch.desk.advise import published
 from omniwatch.desk.plan.components import parse_types
 from omniwatch.desk.plan.device import DEVICES
 from omniwatch.desk.plan.disk import reloads
@@ -53,15 +52,6 @@ def test_no_figure_is_left_out(which: str) -> None:
         for figure in FIGURES[which].replace("%", "").split()
         if figure.strip("s") not in held and figure != "s"
     ] == []
-
-
-def test_the_advice_on_the_published_tricks_has_the_same_figures() -> None:
-    found = {row.claim: row.found for row in claims.flash()}
-    silent, int4, *_ = published.tricks()
-    assert silent.effect.removesuffix(" (computed)") in found["`disable_talker()` saves 10 to 12 GB"]
-    shares = re.findall(r"-\d+%", int4.effect)
-    assert len(shares) == 2
-    assert shares == re.findall(r"-\d+%", found["INT4 (GPTQ): memory -48 %, throughput less than -5 %"])
 
 
 def test_the_reload_times_are_bytes_by_speed() -> None:
