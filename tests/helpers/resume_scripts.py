@@ -22,7 +22,8 @@ from omniwatch import events as ev
 from omniwatch import frames
 from omniwatch.desk.link import virtual
 from omniwatch.frames import Kind
-from omniwatch.resume import Resume, sse
+from omniwatch.media import sse
+from omniwatch.resume import Resume, speech
 from omniwatch.resume.endpoints import disconnected
 from omniwatch.resume.protocol import REALIGN, RESUME, RTX
 from omniwatch.settings import Resume as Limits
@@ -142,7 +143,7 @@ class Ear:
 
     def event(self, raw: bytes) -> None:
         """Hear one event of the model server's."""
-        chat = sse.read(raw) if raw != sse.DONE else sse.Chat(raw, {})
+        chat = speech.read(raw) if raw != sse.DONE else speech.Chat(raw, {})
         if chat.pcm:
             self.speech(chat.pcm.rate_hz, chat.pcm.channels, bytes(chat.pcm.samples))
             if chat.extra:
@@ -166,7 +167,7 @@ class Ear:
         elif frame.kind == Kind.TEXT:
             self.told.others.append(payload.decode())
         elif frame.kind == Kind.EVENT:
-            chat = sse.read(payload)
+            chat = speech.read(payload)
             self.told.others.append(unspoken(chat.body) if is_sound_with_more(chat.body) else payload)
 
 
@@ -180,7 +181,7 @@ def is_sound_with_more(body: dict[str, Any]) -> bool:
         return False
     choice = choices[0]
     delta = choice.get("delta") if isinstance(choice, dict) else None
-    return isinstance(delta, dict) and delta.get("content") == "" and sse.Chat(b"", body).extra
+    return isinstance(delta, dict) and delta.get("content") == "" and speech.Chat(b"", body).extra
 
 
 def unspoken(body: dict[str, Any]) -> bytes:

@@ -15,14 +15,14 @@ from helpers.asgi import heard
 from helpers.paths import DATA
 from omniwatch import frames
 from omniwatch.frames import Kind
-from omniwatch.resume import sse
-from omniwatch.resume.encoders import BinaryEncoder, Piece, SseEncoder, riff
+from omniwatch.media import sse, wav
+from omniwatch.resume.encoders import BinaryEncoder, Piece, SseEncoder
 
 RECORDED = DATA / "wire" / "chat-audio.sse.gz"
 
 
 def audio_event(pcm: bytes, *, rate: int = 24_000, channels: int = 1, **choice: object) -> bytes:
-    content = b64encode(riff(rate, channels, len(pcm)) + pcm).decode()
+    content = b64encode(wav.header(rate, channels, len(pcm)) + pcm).decode()
     meta = {
         "format": "wav",
         "sample_rate_hz": rate,
@@ -91,34 +91,6 @@ def test_any_chunks_give_every_sample_once(sizes: list[int], form: str, channels
     ]
     assert b"".join(piece.payload for piece in pieces) == whole
     assert all(len(piece.payload) == 3840 * channels for piece in pieces[:-1])
-
-
-@given(st.data())
-def test_events_split_anywhere_are_the_same(data: st.DataObject) -> None:
-    ends = st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"])
-    body = b"".join(
-        b"data: " + text + data.draw(ends)
-        for text in data.draw(st.lists(st.sampled_from([b"{}", b"[DONE]", b"x" * 50, b"a b"]), max_size=6))
-    )
-    want = sse.Events(1000).feed(body)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=6)))
-    events, got = sse.Events(1000), []
-    for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True):
-        got += events.feed(body[start:end])
-    assert got == want
-
-
-def test_an_event_without_end_is_bounded() -> None:
-    events = sse.Events(1000)
-    for _ in range(10):
-        events.feed(b"x" * 100)
-    with pytest.raises(sse.TooLongError, match="1000 bytes"):
-        events.feed(b"x")
-
-
-def test_comments_and_other_fields_are_no_data_and_data_lines_are_joined() -> None:
-    body = b": hello\n\nevent: x\nid: 4\ndata: one\ndata:two\n\nretry: 5\n\n"
-    assert sse.Events(100).feed(body) == [b"one\ntwo"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
-"""Reading what passes: long strings cut short without changing what the rest says, lines put together again."""
+"""Reading what passes: long strings cut short without changing what the rest says."""
 
 from __future__ import annotations
 
 import base64
-import itertools
 import json
-import tracemalloc
 from typing import Any
 
 import msgspec
@@ -22,7 +20,6 @@ from omniwatch.tap.partial_json import (
     read,
     shorten,
 )
-from omniwatch.tap.sse import MAX_LINE_BYTES, EventLines
 
 _anything = msgspec.json.Decoder(Any)
 ROOM = "x" * WHOLE_BYTES
@@ -118,52 +115,3 @@ def test_the_size_of_a_long_string_is_told():
     head, _, size = read(_anything, json.dumps({"data": audio}))["data"].partition(ELIDED)
     assert audio.startswith(head)
     assert int(size) == 100_000
-
-
-def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[a:b] for a, b in itertools.pairwise(edges)]
-
-
-lines = st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"")), max_size=12)
-
-
-@settings(deadline=None)
-@given(lines, st.lists(st.integers(0, 10_000), max_size=30), st.sampled_from([b"\n\n", b"\r\n\r\n", b"\n"]))
-def test_events_are_whole_however_the_body_was_cut(payloads, cuts, end):
-    stream = b": a comment\n\n" + b"".join(b"event: x\ndata: " + payload + end for payload in payloads)
-    reader = EventLines()
-    found = [data.strip() for piece in pieces(stream, cuts) for data in reader.feed(piece)]
-    assert found == [payload.strip() for payload in payloads]
-
-
-def test_every_byte_by_itself():
-    reader = EventLines()
-    stream = b'data: {"a": 1}\n\ndata: [DONE]\n\n'
-    found = [data for at in range(len(stream)) for data in reader.feed(stream[at : at + 1])]
-    assert found == [b' {"a": 1}', b" [DONE]"]
-
-
-@pytest.mark.parametrize("piece", [1 << 16, 1 << 20, MAX_LINE_BYTES])
-def test_an_event_past_the_bound_is_left_and_the_next_one_read(piece):
-    reader = EventLines()
-    body = b"x" * piece
-    tracemalloc.start()
-    try:
-        found = list(reader.feed(b"data: "))
-        for _ in range(8 * MAX_LINE_BYTES // piece):
-            found += reader.feed(body)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    found += reader.feed(b"\n\ndata: next\n\n")
-    assert found == [b" next"]
-    assert peak < 3 * MAX_LINE_BYTES
-
-
-def test_an_event_that_comes_in_one_piece_has_no_bound():
-    assert len(next(EventLines().feed(b"data: " + b"x" * 2 * MAX_LINE_BYTES + b"\n"))) > 2 * MAX_LINE_BYTES
-
-
-def test_an_event_without_an_end_is_not_given():
-    assert list(EventLines().feed(b"data: half")) == []

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from omniwatch.media.sse import DONE, Events, TooLongError
 from omniwatch.probe import Turn, TurnFailedError
 from omniwatch.probe.report import STREAM_HEADER, connect
 from omniwatch.probe.target import PATHS, Target
 from omniwatch.probe.turn import MAX_MESSAGE_BYTES, Asking, Hearing, explain, take_turn
-from omniwatch.resume.sse import DONE, Events, TooLongError
 from omniwatch.tap.audio import duration_ms
 from omniwatch.tap.chat import Chunk, Waveform
 

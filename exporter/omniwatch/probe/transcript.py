@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import binascii
 import http.client
-import io
 import json
 import secrets
-import struct
-import wave
 from dataclasses import dataclass
 
+from omniwatch.media import wav
 from omniwatch.probe.report import connect
 from omniwatch.probe.target import Target
 from omniwatch.probe.words import word_error_rate
@@ -19,7 +17,6 @@ PATH = "/v1/audio/transcriptions"
 MAX_ANSWER_BYTES = 2**20
 SAMPLE_RATE_HZ = 24_000
 """Of bare samples, where nothing else is stated."""
-_CHUNK = struct.Struct("<4sI")
 
 
 class TranscriptError(Exception):
@@ -62,30 +59,28 @@ class Recording:
         except ValueError:
             self._error = "the speech is no base64"
             return
-        if content[:4] == b"RIFF":
+        if content.startswith(b"RIFF"):
             self._file(content)
         elif encoding in (None, "pcm", "pcm16", "wav"):
-            self._rate_hz = int(rate_hz or self._rate_hz)
+            self._state(rate_hz or self._rate_hz)
             self._samples += content
         elif content:
             self._error = f"speech as {encoding} is not understood"
 
     def _file(self, content: bytes) -> None:
-        at = 12
-        while at + _CHUNK.size <= len(content):
-            name, length = _CHUNK.unpack_from(content, at)
-            at += _CHUNK.size
-            if name == b"fmt " and at + 16 <= len(content):
-                kind, channels, rate_hz, _, _, bits = struct.unpack_from("<HHIIHH", content, at)
-                if (kind, channels, bits) != (1, 1, 16):
-                    self._error = (
-                        f"a WAV of format {kind}, {channels} channels, {bits} bits is not understood"
-                    )
-                self._rate_hz = rate_hz
-            elif name == b"data":
-                self._samples += content[at : at + length] if length else content[at:]
-                return
-            at += length + length % 2
+        head = wav.read_head(content)
+        form = head.format
+        if form is None or not form.is_pcm16 or form.channels != 1:
+            self._error = "a WAV that is not 16-bit PCM of one channel is not understood"
+        elif head.whole:
+            self._state(form.rate_hz)
+            self._samples += content[head.at : head.at + head.size(len(content))]
+
+    def _state(self, rate_hz: float) -> None:
+        if wav.is_rate(rate_hz):
+            self._rate_hz = int(rate_hz)
+        else:
+            self._error = f"a sample rate of {rate_hz:g} Hz"
 
     def said(self) -> str:
         """Return the text."""
@@ -95,13 +90,8 @@ class Recording:
         """Return the speech as one file. Raises TranscriptError."""
         if self._error is not None:
             raise TranscriptError(self._error)
-        file = io.BytesIO()
-        with wave.open(file, "wb") as sound:
-            sound.setnchannels(1)
-            sound.setsampwidth(2)
-            sound.setframerate(self._rate_hz)
-            sound.writeframes(bytes(self._samples[: len(self._samples) // 2 * 2]))
-        return file.getvalue()
+        samples = bytes(self._samples[: len(self._samples) // 2 * 2])
+        return wav.header(self._rate_hz, 1, len(samples)) + samples
 
 
 class Transcriber:
@@ -121,14 +111,14 @@ class Transcriber:
         errors, count = word_error_rate(said, heard)
         return Words(said, heard, errors, count, None if count else "no text came with the speech")
 
-    def _transcribe(self, wav: bytes) -> str:
+    def _transcribe(self, file: bytes) -> str:
         boundary = secrets.token_hex(16)
         head = (
             f'--{boundary}\r\nContent-Disposition: form-data; name="response_format"\r\n\r\njson\r\n'
             f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="heard.wav"\r\n'
             "Content-Type: audio/wav\r\n\r\n"
         )
-        body = head.encode() + wav + f"\r\n--{boundary}--\r\n".encode()
+        body = head.encode() + file + f"\r\n--{boundary}--\r\n".encode()
         connection = connect(self._target, self._timeout_s)
         try:
             sent = {"Content-Type": f"multipart/form-data; boundary={boundary}"}

@@ -11,8 +11,9 @@ import msgspec
 
 from omniwatch import frames
 from omniwatch.frames import Kind
-from omniwatch.resume import sse
-from omniwatch.resume.sse import Chat, Cutter
+from omniwatch.media import sse, wav
+from omniwatch.resume import speech
+from omniwatch.resume.speech import Chat, Cutter
 
 
 class Piece(NamedTuple):
@@ -63,7 +64,7 @@ class BinaryEncoder:
             self.done = True
             yield from self.rest()
             return
-        chat = sse.read(raw)
+        chat = speech.read(raw)
         text = chat.text
         if text is not None:
             yield Piece(Kind.TEXT, text.encode())
@@ -72,7 +73,7 @@ class BinaryEncoder:
         else:
             yield from self._speech(chat, chat.pcm)
 
-    def _speech(self, chat: Chat, pcm: sse.Pcm) -> Iterator[Piece]:
+    def _speech(self, chat: Chat, pcm: speech.Pcm) -> Iterator[Piece]:
         if self._cutter.format != (pcm.rate_hz, pcm.channels):
             yield from self.rest()
             samples = round(pcm.rate_hz * self._cutter.frame_ms / 1000)
@@ -126,7 +127,7 @@ class SseEncoder:
             yield from self.rest()
             yield Piece(Kind.EVENT, raw)
             return
-        chat = sse.read(raw)
+        chat = speech.read(raw)
         if chat.pcm is None:
             yield Piece(Kind.EVENT, raw)
             return
@@ -155,7 +156,7 @@ class SseEncoder:
 
     def _event(self, body: dict[str, Any], samples: memoryview) -> Piece:
         rate, channels = self._cutter.format or (0, 0)
-        sound = b"".join((riff(rate, channels, len(samples)), samples))
+        sound = b"".join((wav.header(rate, channels, len(samples)), samples))
         count = len(samples) // (2 * channels)
         said = _with_content(body, b2a_base64(sound, newline=False).decode(), frame_count=count)
         return Piece(Kind.SPEECH, msgspec.json.encode(said))
@@ -189,23 +190,3 @@ def _with_content(body: dict[str, Any], content: str, **changed: Any) -> dict[st
         elif isinstance(meta, dict) and name in meta:
             choice["audio_metadata"] = meta | {name: value}
     return body | {"choices": [choice]}
-
-
-def riff(rate_hz: int, channels: int, size: int) -> bytes:
-    """Return the 44 bytes before `size` bytes of PCM16 in a WAV file."""
-    return b"".join(
-        (
-            b"RIFF",
-            (36 + size).to_bytes(4, "little"),
-            b"WAVEfmt ",
-            (16).to_bytes(4, "little"),
-            (1).to_bytes(2, "little"),
-            channels.to_bytes(2, "little"),
-            rate_hz.to_bytes(4, "little"),
-            (2 * channels * rate_hz).to_bytes(4, "little"),
-            (2 * channels).to_bytes(2, "little"),
-            (16).to_bytes(2, "little"),
-            b"data",
-            size.to_bytes(4, "little"),
-        )
-    )

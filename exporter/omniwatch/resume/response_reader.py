@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from omniwatch.frames import Kind, add
-from omniwatch.resume import sse
+from omniwatch.media import sse
 from omniwatch.resume.encoders import Piece
 from omniwatch.resume.store import ResumableTurn, Store
 from omniwatch.system.log import LogThrottle

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import binascii
-import struct
 
+from omniwatch.media import wav
 from omniwatch.tap.partial_json import ELIDED, HEAD_BYTES
 
 SAMPLE_RATE_HZ = 24_000.0
@@ -18,8 +18,6 @@ BYTES_PER_SAMPLE = {
     "g711_ulaw": 1,
     "g711_alaw": 1,
 }
-_CHUNK = struct.Struct("<4sI")
-_FORMAT = struct.Struct("<HHIIH")
 
 
 def duration_ms(text: str, encoding: str | None = None, rate_hz: float | None = None) -> float:
@@ -29,12 +27,12 @@ def duration_ms(text: str, encoding: str | None = None, rate_hz: float | None = 
     file overrules both. One channel.
     """
     head, size = measure(text)
-    if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
-        return wav_ms(head, size)
+    if wav.is_wav(head):
+        return _wav_ms(head, size)
     width = BYTES_PER_SAMPLE.get(encoding or "pcm16")
     if width is None:
         return 0.0
-    if not rate_hz or rate_hz <= 0:
+    if not rate_hz or not wav.is_rate(rate_hz):
         rate_hz = 8_000.0 if width == 1 else SAMPLE_RATE_HZ
     return size // width / rate_hz * 1000.0
 
@@ -50,23 +48,11 @@ def measure(text: str) -> tuple[bytes, int]:
         return b"", 0
 
 
-def wav_ms(head: bytes, size: int) -> float:
+def _wav_ms(data: bytes, size: int) -> float:
     """Return the milliseconds of a WAV file of `size` bytes, from its first ones; 0 where they cannot be told.
 
-    The size that its data chunk states counts only if so much is there: a writer that streams states 0 or 0xFFFFFFFF.
+    Samples that begin past these bytes fill the rest of the file.
     """
-    bytes_per_s = 0
-    at = 12
-    while at + _CHUNK.size <= len(head):
-        name, length = _CHUNK.unpack_from(head, at)
-        at += _CHUNK.size
-        if name == b"data":
-            there = max(0, size - at)
-            length = length if 0 < length <= there else there
-            return length / bytes_per_s * 1000.0 if bytes_per_s else 0.0
-        if name == b"fmt " and at + _FORMAT.size <= len(head):
-            _, _, rate_hz, _, block = _FORMAT.unpack_from(head, at)
-            bytes_per_s = rate_hz * block
-        at += length + length % 2
-    # The data chunk begins past the head: after the chunk that the head ends in, and it fills the rest.
-    return max(0, size - at - _CHUNK.size) / bytes_per_s * 1000.0 if bytes_per_s else 0.0
+    head = wav.read_head(data)
+    bytes_per_s = head.format.bytes_per_s if head.format else 0
+    return head.size(size) / bytes_per_s * 1000.0 if bytes_per_s else 0.0

@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
+from omniwatch.media import wav
+from omniwatch.media.sse import DONE, Events
 from omniwatch.tap import stream_name
 from omniwatch.tap.asgi import Message, Scope
 from omniwatch.tap.audio import duration_ms
 from omniwatch.tap.observer import TapContext, with_header
 from omniwatch.tap.partial_json import read
-from omniwatch.tap.sse import EventLines
 from omniwatch.tap.stream_events import Moment, StreamEvents, peer_of
 
 PATH = "/v1/chat/completions"
@@ -20,6 +21,8 @@ STRANGER = (401, 403)
 """Statuses for whoever has no right to ask: no client of this server, so that no turn is made of it."""
 BUSY = (408, 429)
 """Statuses below 500 that speak of the server and not of the request."""
+MAX_EVENT_BYTES = 4 * 2**20
+"""The longest event that is put together from pieces: over a minute of speech."""
 
 
 class Format(msgspec.Struct):
@@ -84,7 +87,7 @@ class ChatObserver:
         self._body: bytearray | None = bytearray()
         self._request: Request | None = None
         self._asked_at: Moment | None = None
-        self._events: EventLines | None = None
+        self._events: Events | None = None
         self._listener: StreamEvents | None = None
         self._turn = f"chat-{secrets.token_hex(8)}"
         self._voice: int | None = None
@@ -145,7 +148,7 @@ class ChatObserver:
 
     def _start(self) -> str:
         """Name the stream; return the id for its client to report on it."""
-        self._events = EventLines()
+        self._events = Events(MAX_EVENT_BYTES, strict=False)
         name = self._claim_name()
         self._scope.get(stream_name.CLAIMED, []).append(name)
         self._listener = self._context.listener(name)
@@ -183,7 +186,7 @@ class ChatObserver:
         return name
 
     def _take(self, data: bytes) -> None:
-        if len(data) < 16 and data.strip() == b"[DONE]":
+        if len(data) < 16 and data.strip() == DONE:
             self._finish("completed")
             return
         chunk = read(_chunk, data)
@@ -205,7 +208,7 @@ class ChatObserver:
     def _duration_ms(self, choice: Choice) -> float:
         stated = choice.audio_metadata or Waveform()
         samples, rate_hz = stated.frame_count or 0, stated.sample_rate_hz or 0.0
-        if samples > 0 and rate_hz > 0:
+        if samples > 0 and wav.is_rate(rate_hz):
             return samples / rate_hz * 1000.0
         content = choice.delta.content if choice.delta else None
         encoding = self._request.audio.format if self._request and self._request.audio else None

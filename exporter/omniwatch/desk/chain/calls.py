@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from omniwatch.media.sse import DONE, Events, TooLongError
 from omniwatch.probe import TurnFailedError
-from omniwatch.resume.sse import DONE, Events, TooLongError
 
 MAX_EVENT_BYTES = 64 * 2**20
 MAX_JSON_BYTES = 2**20

@@ -128,6 +128,6 @@ class Native:
             stated = choice.audio_metadata
             if stated is not None:
                 speech.state(stated.sample_rate_hz)
-            if content[:4] == b"RIFF":
+            if content.startswith(b"RIFF"):
                 speech.next_file()
             line.audio(t, speech.feed(content))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import wave
 from dataclasses import dataclass
 from pathlib import Path
 
 from omniwatch.desk.chain import ChainError, Question
+from omniwatch.media import wav
 
 PICTURES = {
     ".jpg": "image/jpeg",
@@ -53,15 +52,9 @@ def read(folder: Path) -> list[Asked]:
 def _read_one(file: Path) -> Asked:
     content = file.read_bytes()
     try:
-        with wave.open(io.BytesIO(content)) as sound:
-            audio_s = sound.getnframes() / sound.getframerate()
-            whole = sound.getnframes() * sound.getnchannels() * sound.getsampwidth()
-            there = len(sound.readframes(sound.getnframes()))
-    except (wave.Error, EOFError, ZeroDivisionError) as error:
+        audio_s = _audio_s(content)
+    except wav.WavError as error:
         raise ChainError(f"{file}: not a WAV file of PCM samples: {error}") from error
-    if there < whole:
-        # A program that writes to a pipe, as espeak-ng --stdout does, cannot know the length it states.
-        audio_s *= there / whole
     if not audio_s:
         raise ChainError(f"{file}: no sound in it")
     words = file.with_suffix(".txt")
@@ -75,3 +68,14 @@ def _read_one(file: Path) -> Asked:
         picture.read_bytes() if picture else None,
         PICTURES[picture.suffix] if picture else None,
     )
+
+
+def _audio_s(content: bytes) -> float:
+    """Return the seconds of a WAV file of PCM. Raises WavError."""
+    head = wav.read_head(content, strict=True)
+    form = head.format
+    if form is None or not head.whole:
+        raise wav.WavError("it ends within its header")
+    if form.kind != wav.PCM:
+        raise wav.WavError("its samples are floating-point numbers")
+    return head.size(len(content)) // form.frame_bytes / form.rate_hz

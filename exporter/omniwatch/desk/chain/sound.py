@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import struct
-
+from omniwatch.media import wav
 from omniwatch.probe import TurnFailedError
-
-_CHUNK = struct.Struct("<4sI")
-_FORMAT = struct.Struct("<HHIIHH")
-_OPEN_LENGTHS = (0, 0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF - 36, 0xFFFFFFFF - 36)
-"""Lengths that a writer states which does not know its own yet."""
-_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-LOWEST_HZ, HIGHEST_HZ = 4000, 192_000
-MAX_HEADER_BYTES = 65_536
 
 
 class Speech:
@@ -35,7 +26,7 @@ class Speech:
     def state(self, rate_hz: float | None) -> None:
         """Take what the server says beside the next piece."""
         if rate_hz:
-            if not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
+            if not wav.is_rate(rate_hz):
                 raise TurnFailedError("malformed", f"a sample rate of {rate_hz:g} Hz")
             self._rate_hz, self._stated = rate_hz, True
 
@@ -83,45 +74,18 @@ class Speech:
             self._in_wav, self._left = True, None
             self._bytes_per_s, self._frame_bytes = self._rate_hz * 2, 2
             return head
-        if len(head) >= 12 and head[8:12] != b"WAVE":
-            raise TurnFailedError("malformed", "RIFF, but no WAVE")
-        at, known = 12, False
-        while at + _CHUNK.size <= len(head):
-            name, length = _CHUNK.unpack_from(head, at)
-            at += _CHUNK.size
-            if name == b"data":
-                if not known:
-                    raise TurnFailedError("malformed", "a WAV without a format before its samples")
-                self._head.clear()
-                self._in_wav, self._part = True, 0
-                self._left = None if length in _OPEN_LENGTHS else length
-                return head[at:]
-            if name == b"fmt ":
-                if at + _FORMAT.size > len(head):
-                    break
-                self._format(*_FORMAT.unpack_from(head, at))
-                known = True
-            at += length + length % 2
-        if len(head) > MAX_HEADER_BYTES:
-            raise TurnFailedError("malformed", f"a WAV header of more than {MAX_HEADER_BYTES} bytes")
-        return b""
-
-    def _format(
-        self, kind: int, channels: int, rate_hz: int, bytes_per_s: int, frame: int, bits: int
-    ) -> None:
-        if kind not in (_PCM, _FLOAT, _EXTENSIBLE):
-            raise TurnFailedError("malformed", f"a WAV of format {kind}: neither PCM nor float")
-        if not LOWEST_HZ <= rate_hz <= HIGHEST_HZ or not channels or frame != channels * bits // 8:
+        try:
+            read = wav.read_head(head, strict=True)
+        except wav.WavError as error:
+            raise TurnFailedError("malformed", str(error)) from error
+        form = read.format
+        if form is not None and self._stated and form.rate_hz != self._rate_hz:
             raise TurnFailedError(
-                "malformed", f"a WAV header of {rate_hz} Hz, {channels} channels, {bits} bits"
+                "malformed", f"the server says {self._rate_hz:g} Hz, its WAV header {form.rate_hz} Hz"
             )
-        if bytes_per_s != rate_hz * frame:
-            raise TurnFailedError(
-                "malformed",
-                f"a WAV header that says {rate_hz} Hz and {bytes_per_s} bytes a second of {frame} each",
-            )
-        if self._stated and rate_hz != self._rate_hz:
-            raise TurnFailedError(
-                "malformed", f"the server says {self._rate_hz:g} Hz, its WAV header {rate_hz} Hz"
-            )
-        self._bytes_per_s, self._frame_bytes = float(bytes_per_s), frame
+        if form is None or not read.whole:
+            return b""
+        self._head.clear()
+        self._in_wav, self._part, self._left = True, 0, read.stated_bytes
+        self._bytes_per_s, self._frame_bytes = float(form.bytes_per_s), form.frame_bytes
+        return head[read.at :]

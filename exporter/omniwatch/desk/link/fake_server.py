@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from omniwatch.resume.encoders import riff
+from omniwatch.media import wav
 from omniwatch.tap.asgi import Message, Receive, Scope, Send
 
 
@@ -92,7 +92,7 @@ class FakeServer:
                 await send(_event({"content": f" {word}"}, "text"))
             frames = len(pcm) // 2
             made_at += [loop.time()] * -(-frames * 1000 // (80 * self.rate_hz))
-            sound = b64encode(riff(self.rate_hz, 1, len(pcm)) + pcm).decode()
+            sound = b64encode(wav.header(self.rate_hz, 1, len(pcm)) + pcm).decode()
             meta = {"format": "wav", "sample_rate_hz": self.rate_hz, "frame_count": frames, "channels": 1}
             await send(_event({"role": "assistant", "content": sound}, "audio", audio_metadata=meta))
             due += frames / self.rate_hz / self.speed

@@ -1,52 +1,14 @@
-"""Server-sent events cut out of body chunks, and what a streamed chat's events say (vLLM-Omni 0.30)."""
+"""Read the events of a streamed chat (vLLM-Omni 0.30) and cut their speech into frames."""
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_LINE = re.compile(rb"\r\n|\n|\r")
-DONE = b"[DONE]"
-
-
-class TooLongError(ValueError):
-    """An event that does not end within the bound."""
-
-
-class Events:
-    """Collects body chunks and gives the data of each whole event; comments and other fields are dropped."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max = max_bytes
-        self._rest = bytearray()
-
-    def feed(self, body: bytes) -> list[bytes]:
-        """Return the data of the events that `body` completes. Raises TooLongError."""
-        searched = len(self._rest)
-        self._rest += body
-        text, start, found = self._rest, 0, []
-        # An end may lie across two chunks, by up to three bytes; what lies before them was searched already.
-        for end in _END.finditer(text, max(0, searched - 3)):
-            data = _data(bytes(text[start : end.start()]))
-            start = end.end()
-            if data:
-                found.append(data)
-        self._rest = text[start:]
-        if len(self._rest) > self._max:
-            raise TooLongError(f"an event of more than {self._max} bytes")
-        return found
-
-
-def _data(event: bytes) -> bytes:
-    if event.startswith(b"data: ") and b"\n" not in event and b"\r" not in event:
-        return event[6:]
-    lines = (line for line in _LINE.split(event) if line.startswith(b"data:"))
-    return b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in lines)
+from omniwatch.media import wav
 
 
 class Pcm(NamedTuple):
@@ -127,35 +89,16 @@ def _pcm(sound: memoryview, meta: dict[str, Any]) -> Pcm | None:
 
 
 def _wav(sound: memoryview) -> Pcm | None:
-    """Read a RIFF file of 16-bit PCM; a data length that was never filled in (streamed) means all there is."""
-    offset, form = 12, None
-    while offset + 8 <= len(sound):
-        name, size = (
-            bytes(sound[offset : offset + 4]),
-            int.from_bytes(sound[offset + 4 : offset + 8], "little"),
-        )
-        offset += 8
-        if name == b"fmt ":
-            form = sound[offset : offset + size]
-        elif name == b"data":
-            if form is None or len(form) < 16 or int.from_bytes(form[14:16], "little") != 16:
-                return None
-            # 1 is PCM; 0xFFFE says its kind further on, where PCM is 1 again.
-            kind = int.from_bytes(form[:2], "little")
-            if kind not in (1, 0xFFFE) or (kind == 0xFFFE and bytes(form[24:26]) != b"\x01\x00"):
-                return None
-            size = size or len(sound)
-            return _whole(
-                sound[offset : offset + size],
-                int.from_bytes(form[4:8], "little"),
-                int.from_bytes(form[2:4], "little"),
-            )
-        offset += size + size % 2
-    return None
+    """Read a WAV file of 16-bit samples; None for any other."""
+    head = wav.read_head(sound)
+    if not wav.is_wav(sound) or not head.whole or head.format is None or not head.format.is_pcm16:
+        return None
+    samples = sound[head.at : head.at + head.size(len(sound))]
+    return _whole(samples, head.format.rate_hz, head.format.channels)
 
 
 def _whole(samples: memoryview, rate_hz: int, channels: int) -> Pcm | None:
-    if not (1000 <= rate_hz <= 384_000 and 1 <= channels <= 8):
+    if not (wav.is_rate(rate_hz) and 1 <= channels <= 8):
         return None
     return Pcm(samples[: len(samples) - len(samples) % (2 * channels)], rate_hz, channels)
 
