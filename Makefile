@@ -21,7 +21,7 @@ LINT := $(RUFF) && $(BIN)/mypy
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages noise lock deb clean
+.PHONY: help demo test test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -121,6 +121,9 @@ clean:  ## remove .venv and what was built
 
 plan-pages: $(READY)  ## the generated parts of docs/plan.md and docs/claims.md
 	PYTHONPATH=tests $(BIN)/python tests/helpers/plan_pages.py docs
+
+profiles: $(READY)  ## the computed sizes in deploy/profiles
+	PYTHONPATH=tests $(BIN)/python tests/helpers/profile_sizes.py deploy/profiles
 
 NOISE_DAYS ?= 7
 noise: $(READY)  ## docs/noise.md: how often the rules call somebody, an hour on two cores

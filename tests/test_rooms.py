@@ -45,6 +45,20 @@ def test_a_circle_inside_the_desk_is_found():
         TopologicalSorter(imports.of_rooms(inside)).prepare()
 
 
+def test_no_arrow_leads_into_the_desk(modules):
+    rooms = imports.of_rooms(modules)
+    assert "desk.plan" in rooms
+    arrows = {
+        (room, need)
+        for room, needs in rooms.items()
+        for need in needs
+        if need.startswith("desk") and not room.startswith("desk")
+    }
+    assert not arrows
+    named = [path for path in imports.PACKAGE.rglob("*.py") if b"omniwatch.desk" in path.read_bytes()]
+    assert {path.relative_to(imports.PACKAGE).parts[0] for path in named} == {"desk"}
+
+
 def test_the_root_holds_the_vocabularies_and_rooms():
     loose = {path.name for path in imports.PACKAGE.glob("*.py")}
     assert loose == {"__init__.py", "__main__.py", "events.py", "frames.py"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from helpers import claims
 from omniwatch.bundle import profiles
+from omniwatch.desk.plan import profile_sizes
 from omniwatch.desk.plan.device import DEVICES
 from omniwatch.desk.plan.ladder import TYPES, slices
 from omniwatch.desk.plan.memory import Wanted, compute
@@ -46,7 +47,7 @@ def profile_table() -> str:
         if profile.plan is None:
             rows.append((name, *["-"] * 5, "cannot be", stated, claimed, f"{least} GB"))
             continue
-        result = profile.plan.result(64)
+        result = profile_sizes.result(profile.plan)
         weights = {stage.name: stage.weights_bytes for stage in result.stages}
         stages = [
             f"{weights[stage] / 1e9:.1f}" if stage in weights else "-"

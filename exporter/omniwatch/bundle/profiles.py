@@ -19,16 +19,13 @@ from msgspec import Meta
 
 from omniwatch.bundle import data
 from omniwatch.bundle.yaml_text import load_yaml
-from omniwatch.desk.plan import components
-from omniwatch.desk.plan import flags as vllm_flags
-from omniwatch.desk.plan.device import SYSTEM_BYTES, of_size
-from omniwatch.desk.plan.memory import Result, Wanted, compute
-from omniwatch.desk.plan.model import PlanError
-from omniwatch.desk.plan.released import RELEASED, RELEASED_NAME
 
 FOLDER = "deploy/profiles"
+SYSTEM_BYTES = 4_000_000_000
+"""Assumed need of Linux, the sidecar (below 0.1 GB) and everything else that is not the model server."""
 SYSTEM_GB = SYSTEM_BYTES / 1e9
-"""Kept for the operating system, the sidecar and everything else that is not the model server."""
+VLLM_OMNI = "/opt/vllm-omni/bin/vllm-omni"
+"""Where the profiles expect vLLM-Omni to be installed."""
 
 TAP_FLAGS = "--middleware omniwatch.tap.Tap"
 TAP_FOLDER = "/opt/omniwatch/tap"
@@ -60,7 +57,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Planned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a profile runs: options of `omniwatch plan`, for the released model."""
+    """What a profile runs of the released model, in the terms of `omniwatch plan`, which computes its size."""
 
     quantization: list[str] = []
     talker: bool = True
@@ -68,28 +65,13 @@ class Planned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_model_len: Annotated[int, Meta(ge=1)] = 32768
     kv_cache_dtype: str = "bf16"
 
-    def result(self, device_gb: float) -> Result:
-        """Compute what it needs. Raises PlanError."""
-        return compute(
-            Wanted(
-                name=RELEASED_NAME,
-                model=RELEASED,
-                device=of_size(device_gb),
-                types=components.parse_types(self.quantization),
-                talker=self.talker,
-                streams=self.streams,
-                max_model_len=self.max_model_len,
-                kv_type=self.kv_cache_dtype,
-            )
-        )
-
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One way to start the model server.
 
-    `command` holds the lines of ExecStart as they stand in the unit, the first the program. `plan` says what runs, and its
-    memory is computed from that. Only a `published` profile states `memory` (what is loaded at the same time) and
-    `reduced_from` (how the sizes came about) itself: as published. `cannot` says why there is nothing to compute. `claimed` is
+    `command` holds the lines of ExecStart as they stand in the unit, the first the program. `plan` says what runs, and
+    `computed` what that takes: `make profiles` writes it. Only a `published` profile states `memory` (what is loaded at the
+    same time) and `reduced_from` (how the sizes came about): as published. `cannot` says why there is no plan. `claimed` is
     the share of the device's memory that the server takes at start, whether it needs it or not (vLLM's
     --gpu-memory-utilization, summed over stages). `service` and `remarks` are further directives and comments of the unit,
     as they are.
@@ -102,6 +84,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     environment: dict[str, str] = {}
     published: bool = False
     plan: Planned | None = None
+    computed: list[Part] = []
     cannot: str = ""
     memory: list[Part] = []
     reduced_from: list[Part] = []
@@ -109,13 +92,18 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     service: list[str] = []
     remarks: list[str] = []
 
+    @property
+    def parts(self) -> list[Part]:
+        """What is loaded at the same time: as published, else as computed."""
+        return self.memory or self.computed
+
     def stated_gb(self) -> float:
         """What a published profile says that it takes; 0 for others."""
         return sum(part.gb for part in self.memory) if self.published else 0.0
 
     def computed_gb(self) -> float:
         """What arithmetic says that it takes; 0 where there is nothing to compute."""
-        return self.plan.result(64).needed_bytes / 1e9 if self.plan else 0.0
+        return sum(part.gb for part in self.computed)
 
     def needs_gb(self, device_gb: float) -> float:
         """What the server takes on a device of this size: the largest of stated, computed and claimed."""
@@ -150,28 +138,9 @@ def load(name: str, root: Path | None = None) -> Profile:
         raise ProfileError(f"{path.name}: memory: stated by published profiles, and only by them")
     if (profile.plan is None) != bool(profile.cannot):
         raise ProfileError(f"{path.name}: either plan, or cannot, which says why there is none")
-    try:
-        parts = profile.memory or _parts(profile)
-    except PlanError as error:
-        raise ProfileError(f"{path.name}: plan: {error}") from error
-    return msgspec.structs.replace(profile, name=name, memory=parts)
-
-
-def _parts(profile: Profile) -> list[Part]:
-    """Compute what is loaded at the same time."""
-    assert profile.plan is not None
-    result = profile.plan.result(64)
-    found = []
-    for stage in result.stages:
-        types = dict.fromkeys(part.type for part in result.components if part.stage == stage.name)
-        small = [kind for kind in types if kind != "bf16"]
-        kind = " and ".join(small).upper() if small else "bf16"
-        found.append(Part(f"{stage.name} in {kind}", round(stage.weights_bytes / 1e9, 1)))
-    found.append(
-        Part(f"KV cache of {result.streams} x {result.max_model_len} tokens", round(result.kv_bytes / 1e9, 1))
-    )
-    found.append(Part("contexts and activations, assumed", round(result.overhead_bytes / 1e9, 1)))
-    return found
+    if (profile.plan is None) != (not profile.computed):
+        raise ProfileError(f"{path.name}: plan and computed: either both, or neither")
+    return msgspec.structs.replace(profile, name=name)
 
 
 def fitting(name: str, device_gb: float, root: Path | None = None) -> Profile:
@@ -188,7 +157,7 @@ def too_large(profile: Profile, device_gb: float) -> str:
     short = not profile.published and 0 < given < profile.computed_gb()
     if needs + SYSTEM_GB <= device_gb and not short:
         return ""
-    parts = " + ".join(f"{part.gb:g} ({part.what})" for part in profile.memory)
+    parts = " + ".join(f"{part.gb:g} ({part.what})" for part in profile.parts)
     return (
         f"profile {profile.name} does not fit: it takes {needs:.0f} GB ({parts}"
         + (f", claims {profile.claimed:.0%} of the device, {given:.0f} GB" if profile.claimed else "")
@@ -204,9 +173,7 @@ def remarks(profile: Profile, device_gb: float, *, with_tap: bool = False) -> li
     if profile.cannot:
         found.append(f"published as {profile.stated_gb():g} GB, which cannot be computed: {profile.cannot}")
     else:
-        found.append(
-            f"published as {profile.stated_gb():g} GB; computed {profile.computed_gb():.1f} GB (omniwatch plan --profile {profile.name})"
-        )
+        found.append(f"published as {profile.stated_gb():g} GB; computed {profile.computed_gb():.1f} GB")
     if profile.claimed:
         found[0] += f"; vLLM takes {profile.claimed:.0%} of the device, {profile.claimed * device_gb:.0f} GB"
     if not profile.has_tap and not with_tap:
@@ -303,9 +270,7 @@ def _unknown(flag: str, known: set[str]) -> str:
 def program(name: str | None) -> Path | None:
     """Find a program that is named as a shell would, without a slash in PATH; without a name, an installed vllm-omni."""
     if name is None:
-        found = shutil.which("vllm-omni") or (
-            vllm_flags.PROGRAM if os.access(vllm_flags.PROGRAM, os.X_OK) else None
-        )
+        found = shutil.which("vllm-omni") or (VLLM_OMNI if os.access(VLLM_OMNI, os.X_OK) else None)
         return Path(found) if found else None
     return Path(name).absolute() if "/" in name else Path(shutil.which(name) or name)
 

@@ -263,7 +263,7 @@ def _print_flags(plan: Plan, checkpoint: Path | None, vllm: str | None, as_json:
         return
     where = str(checkpoint.resolve()) if checkpoint else "/opt/qwen3-omni"
     program = profiles.program(vllm)
-    found = flags.flags(plan.result, where, str(program or flags.PROGRAM))
+    found = flags.flags(plan.result, where, str(program or profiles.VLLM_OMNI))
     if program is not None:
         try:
             strange = profiles.unknown_words(found.command, profiles.ask(program)[0])

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-SYSTEM_BYTES = 4_000_000_000
-"""Assumed need of Linux, the sidecar (below 0.1 GB) and everything else that is not the model server."""
-
 
 class Device(msgspec.Struct, frozen=True):
     """Memory that CPU and GPU share, as the kernel counts it, and how fast it is read (0: unknown)."""

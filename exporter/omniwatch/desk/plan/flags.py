@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import yaml
 
+from omniwatch.bundle.profiles import VLLM_OMNI
 from omniwatch.desk.plan.bound import CHUNK_FRAMES
 from omniwatch.desk.plan.memory import Result, Stage
 from omniwatch.desk.plan.model import PlanError
 
-PROGRAM = "/opt/vllm-omni/bin/vllm-omni"
 TAP = "omniwatch.tap.Tap"
 LEFT_CONTEXT_FRAMES = 25
 """Codec frames that code2wav hears again before each chunk: what vLLM-Omni ships."""
@@ -32,7 +32,7 @@ class Flags(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-def flags(result: Result, checkpoint: str, program: str = PROGRAM, deploy: str = "stages.yaml") -> Flags:
+def flags(result: Result, checkpoint: str, program: str = VLLM_OMNI, deploy: str = "stages.yaml") -> Flags:
     """Write command and deploy file. Raises PlanError where the plan does not fit."""
     if not result.fits:
         raise PlanError(too_much(result))

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from omniwatch.bundle.profiles import SYSTEM_BYTES
 from omniwatch.desk.plan import components
 from omniwatch.desk.plan.checkpoint import Weights
 from omniwatch.desk.plan.components import BF16, COMPONENTS, STAGES, Type
-from omniwatch.desk.plan.device import SYSTEM_BYTES, Device
+from omniwatch.desk.plan.device import Device
 from omniwatch.desk.plan.model import Model, PlanError, Text
 from omniwatch.desk.plan.startup import StageStart
 
