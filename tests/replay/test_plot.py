@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from omniwatch import events as ev
+from omniwatch import plotting
 from omniwatch.cli.replay import command
 from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.replay import Replay, contract_rules, plot, spans
@@ -42,7 +41,7 @@ def drawn(replay: Replay):
 
 def bands(axes, state: str) -> list[tuple[float, float]]:
     """Where an axis is shaded in a state's colour, in seconds."""
-    shaded = [p for p in axes.patches if to_hex(p.get_facecolor()).upper() == plot.STATE_COLOURS[state]]
+    shaded = [p for p in axes.patches if to_hex(p.get_facecolor()).upper() == plotting.STATE_COLOURS[state]]
     return [(p.get_x(), p.get_x() + p.get_width()) for p in shaded]
 
 
@@ -121,7 +120,7 @@ def test_a_few_streams_are_named_and_coloured_apart_and_many_are_not():
         low, high = axes.get_ylim()
         assert abs(heights[0] - heights[1]) > 0.07 * (high - low)
     crowd = Replay(Settings())
-    for number in range(len(plot.STREAM_COLOURS) + 1):
+    for number in range(len(plotting.STREAM_COLOURS) + 1):
         for k in range(40):
             pts = {"pts_ms": 80.0 * k, "video_pts_ms": 80.0 * k}
             crowd.apply(ev.Audio(t=T0 + 0.08 * k, stream=f"s{number}", **pts))
@@ -137,18 +136,6 @@ def test_a_recording_too_short_to_be_sampled_is_an_empty_picture(tmp_path):
     replay.finish()
     plot.write(replay, tmp_path / "a.svg", "title")
     assert [len(axes.get_lines()) for axes in drawn(replay)] == [2, 1]
-
-
-@pytest.mark.parametrize("length_s", [1, 9, 75, 600, 5400, 86400, 900_000])
-def test_ticks_are_few_and_round(length_s):
-    assert length_s / plot.tick_s(length_s) <= 12
-    assert plot.tick_s(length_s) >= 1
-
-
-def test_a_missing_matplotlib_is_named_with_its_remedy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(plot.PlotError, match=r"^--plot needs matplotlib: pip install 'omniwatch\[plot\]'$"):
-        plot.check_target(Path("a.svg"))
 
 
 def test_a_picture_that_cannot_be_put_in_place_leaves_nothing_behind(overload, tmp_path):

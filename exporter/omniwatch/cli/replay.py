@@ -35,8 +35,7 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
     """Run FILE (plain, .gz, or - for standard input) through the sidecar's own counting and print, for each stream, its
     turns and frames, both curves, and when CodecDrift and TokenRTT would have been pending and firing.
 
-    It takes a second and needs nothing else: these two rules only, as the settings have them. `omniwatch backtest` runs every
-    alert rule, or rules of your own, in a real Prometheus, and compares two rule sets; it takes longer.
+    It takes a second and needs nothing else: these two rules only, as the settings have them.
 
     Rules are evaluated as Prometheus would with the settings' intervals: samples each scrape, evaluations at whole
     multiples of the interval. A real server's evaluations may fall up to one interval later.
@@ -46,7 +45,7 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
       omniwatch replay events.jsonl --plot drift.svg
       cat events.jsonl.2 events.jsonl.1 events.jsonl | omniwatch replay -
     """
-    from omniwatch import settings
+    from omniwatch import plotting, settings
     from omniwatch.ingest.intake import Intake
     from omniwatch.replay import Replay, plot
     from omniwatch.replay.recording import Recording
@@ -55,7 +54,7 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
 
     try:
         if plot_file is not None:
-            plot.check_target(plot_file)
+            plotting.check_target(plot_file)
         replay = Replay(settings.load(config_file))
         recording = Recording(file)
         intake = Intake(recording)
@@ -67,7 +66,7 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
             )
         if plot_file is not None:
             plot.write(replay, plot_file, "standard input" if file == "-" else Path(file).name)
-    except (settings.SettingsError, SourceError, plot.PlotError) as error:
+    except (settings.SettingsError, SourceError, plotting.PlotError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(f"{plot_file}: {error.strerror}") from error

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from helpers.backtest_command import record, run
 from omniwatch import events as ev
+from omniwatch import plotting
 from omniwatch.desk.backtest import picture, routes
 from omniwatch.desk.backtest.compare import compare, pairs
 from omniwatch.desk.backtest.json_report import differences, facts
@@ -18,7 +19,6 @@ from omniwatch.desk.backtest.report import comparison, report
 from omniwatch.desk.backtest.rules import Rule, Standing
 from omniwatch.desk.backtest.run import Alert, Findings, Side, Verdict, told
 from omniwatch.desk.backtest.states import Answer, Episode
-from omniwatch.replay import plot
 from omniwatch.settings import Settings
 
 T0 = 1_700_000_000.0
@@ -230,7 +230,7 @@ def bars(axes, state: str) -> list[tuple[float, float, float]]:
     return sorted(
         (round(p.get_x(), 6), round(p.get_x() + p.get_width(), 6), round(p.get_y() + p.get_height() / 2, 3))
         for p in axes.patches
-        if to_hex(p.get_facecolor()).upper() == plot.STATE_COLOURS[state]
+        if to_hex(p.get_facecolor()).upper() == plotting.STATE_COLOURS[state]
     )
 
 

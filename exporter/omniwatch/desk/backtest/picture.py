@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from omniwatch import plotting
 from omniwatch.desk.backtest.compare import of_series
 from omniwatch.desk.backtest.report import rank, shown
 from omniwatch.desk.backtest.rules import HEARTBEAT
 from omniwatch.desk.backtest.run import CURVES, Findings
 from omniwatch.desk.backtest.states import Answer, Episode, Labels
-from omniwatch.replay import clock, plot
+from omniwatch.replay import clock
 from omniwatch.system import atomic_write
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ def write(sides: Sequence[Findings], path: Path, title: str) -> None:
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    with style.context(plot.STYLE, after_reset=True):
+    with style.context(plotting.STYLE, after_reset=True):
         rows_in = max(len(rows(sides)), 1) * ROW_IN * (1 + 0.5 * (len(sides) - 1))
         figure = Figure(figsize=(9.6, 2 * CURVE_IN + rows_in + FRAME_IN), layout="constrained")
         draw(sides, figure, title)
-        picture = plot.encoded(figure, path)
+        picture = plotting.encoded(figure, path)
     atomic_write.replace(path, picture)
 
 
@@ -81,7 +82,7 @@ def draw(sides: Sequence[Findings], figure: Figure, title: str) -> None:
         axes.margins(x=0)
         _curves(axes, first.curves.get(name, ()), first, line)
     _rows(below, shown_rows, sides)
-    below.xaxis.set_major_locator(MultipleLocator(plot.tick_s(length_s)))
+    below.xaxis.set_major_locator(MultipleLocator(plotting.tick_s(length_s)))
     below.xaxis.set_major_formatter(FuncFormatter(lambda s, _: clock(s)))
     below.set_xlabel("time into the recording (min:s)")
 
@@ -89,7 +90,7 @@ def draw(sides: Sequence[Findings], figure: Figure, title: str) -> None:
 def _curves(axes: Axes, answers: Sequence[Answer], findings: Findings, drawstyle: Drawstyle) -> None:
     """Draw a curve for each series, broken where it was not there."""
     gap_s = findings.side.settings.alerts.scrape_interval_s * 1.5
-    colours = plot.STREAM_COLOURS
+    colours = plotting.STREAM_COLOURS
     for number, answer in enumerate(answers):
         xs: list[float] = []
         ys: list[float] = []
@@ -110,7 +111,7 @@ def _rows(axes: Axes, shown_rows: Sequence[Row], sides: Sequence[Findings]) -> N
     if len(sides) > 1:
         legend += f"; upper bar {sides[0].side.name}, lower bar {sides[1].side.name}"
     axes.set_title("alerts" if shown_rows else "alerts: none", loc="left", fontsize=9)
-    axes.set_title(legend, loc="right", fontsize=8, color=plot.FAINT)
+    axes.set_title(legend, loc="right", fontsize=8, color=plotting.FAINT)
     axes.set_ylim(max(len(shown_rows), 1) - 0.5, -0.5)
     axes.grid(False)
     height = 0.7 / len(sides)
@@ -131,5 +132,5 @@ def _bar(axes: Axes, episode: Episode, middle: float, height: float, findings: F
         width = stop - findings.first_t - left
         if width > 0:
             alpha = 0.45 if state == "pending" else 1.0
-            colour = plot.STATE_COLOURS[state]
+            colour = plotting.STATE_COLOURS[state]
             axes.barh(middle, width, height * 0.9, left, color=colour, alpha=alpha, linewidth=0)

@@ -73,18 +73,17 @@ def command(
       omniwatch backtest events.jsonl --against stricter.yaml
       omniwatch backtest incident.jsonl.gz --rules new.rules.yaml --json
     """
-    from omniwatch import settings
+    from omniwatch import plotting, settings
     from omniwatch.bundle.render import RenderError
     from omniwatch.desk.backtest import compare, json_report, picture, report, rule_sets, site, tsdb
     from omniwatch.desk.backtest.errors import BacktestError
-    from omniwatch.replay import plot
     from omniwatch.replay.recording import Recording
     from omniwatch.sources import SourceError
 
     before = signal.signal(signal.SIGTERM, _end)
     try:
         if plot_file is not None:
-            plot.check_target(plot_file)
+            plotting.check_target(plot_file)
         own = settings.load(config_file)
         _expect_rules(rule_files)
         other, files = rule_sets.classify(against)
@@ -103,7 +102,7 @@ def command(
             found = _run(_spooled(file, directory), file, chosen, directory, plot_file is not None)
         if plot_file is not None:
             picture.write(found, plot_file, "standard input" if file == "-" else Path(file).name)
-    except (settings.SettingsError, SourceError, RenderError, plot.PlotError, BacktestError) as error:
+    except (settings.SettingsError, SourceError, RenderError, plotting.PlotError, BacktestError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(f"{error.filename or plot_file}: {error.strerror}") from error

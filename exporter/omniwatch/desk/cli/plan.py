@@ -126,7 +126,8 @@ def command(
       omniwatch plan /opt/qwen3-omni-int4 --flags > serve.sh
       journalctl -u qwen3-omni -b | omniwatch plan /opt/qwen3-omni-int4 --startup-log -
     """
-    from omniwatch.desk.plan import components, picture, planning
+    from omniwatch import plotting
+    from omniwatch.desk.plan import components, planning
     from omniwatch.desk.plan.memory import Wanted
     from omniwatch.desk.plan.model import PlanError
 
@@ -140,7 +141,7 @@ def command(
         raise click.UsageError("--vllm checks what --flags prints.")
     try:
         if plot_file is not None:
-            picture.check_target(plot_file)
+            plotting.check_target(plot_file)
         if profile:
             types, silent, streams, max_model_len, kv_type = _of_profile(profile)
         name, model, weights = planning.read(checkpoint)
@@ -168,7 +169,7 @@ def command(
             _print_ladder(wanted, as_json)
         else:
             _print_plan(plan, as_json)
-    except PlanError as error:
+    except (plotting.PlotError, PlanError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
@@ -226,9 +227,7 @@ def _draw(plan: Plan, path: Path) -> None:
     from omniwatch.desk.plan import picture, report
     from omniwatch.system import atomic_write
 
-    atomic_write.replace(
-        path, picture.encoded(plan.result, report.verdict(plan.result), path.suffix[1:].lower())
-    )
+    atomic_write.replace(path, picture.encoded(plan.result, report.verdict(plan.result), path))
     click.echo(f"drawn: {path}", err=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 from omniwatch.desk.draw.queries import DrawError
 from omniwatch.desk.draw.window import Window, seconds
-from omniwatch.replay.plot import SUFFIXES
+from omniwatch.plotting import SUFFIXES
+from omniwatch.system import needed
 
 
 def window(start: str | None, end: str | None, last: str, now: float) -> Window:
@@ -38,7 +38,7 @@ def choices(chosen: Sequence[str]) -> dict[str, list[str]]:
 
 def targets(models: Mapping[str, dict[str, Any]], out: Path, suffix: str) -> dict[Path, dict[str, Any]]:
     """Return the file of each dashboard; a directory that is not there is made. Raises DrawError, OSError."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if not needed.is_there("matplotlib"):
         raise DrawError("dashboards draw needs matplotlib: pip install 'omniwatch[plot]'")
     if out.suffix.lower() not in SUFFIXES:
         out.mkdir(parents=True, exist_ok=True)

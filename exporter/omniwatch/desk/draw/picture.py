@@ -8,14 +8,14 @@ from pathlib import Path
 from matplotlib import style
 from matplotlib.figure import Figure
 
+from omniwatch import plotting
 from omniwatch.bundle.panels import COLUMNS
 from omniwatch.desk.draw.canvas import Box, Canvas, colour, width, wrapped
 from omniwatch.desk.draw.charts import draw_chart
 from omniwatch.desk.draw.model import Chart, Frame, Grid, Lanes, Nothing, Place, Sheet, Tiles
 from omniwatch.desk.draw.stat_panels import draw_grid, draw_lanes, draw_nothing, draw_tiles
 from omniwatch.desk.draw.svg import small
-from omniwatch.replay import plot
-from omniwatch.replay.plot import FAINT, INK
+from omniwatch.plotting import FAINT, INK
 from omniwatch.system import atomic_write
 
 COLUMN, ROW, GAP, MARGIN = 45.0, 29.0, 6.0, 12.0
@@ -36,10 +36,10 @@ STYLE = {
 
 def write(sheet: Sheet, path: Path) -> None:
     """Draw a sheet into an SVG or PNG file, the same bytes for the same sheet. Raises OSError."""
-    with style.context(plot.STYLE | STYLE, after_reset=True):
+    with style.context(plotting.STYLE | STYLE, after_reset=True):
         figure = Figure(facecolor=PAGE)
         draw(sheet, figure)
-        picture = plot.encoded(figure, path)
+        picture = plotting.encoded(figure, path)
     atomic_write.replace(
         path, small(picture, [*FONTS, "sans-serif"]) if path.suffix.lower() == ".svg" else picture
     )

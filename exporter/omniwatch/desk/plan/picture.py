@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 from pathlib import Path
 
+from omniwatch import plotting
 from omniwatch.desk.plan.memory import Result
-from omniwatch.desk.plan.model import PlanError
 
-SUFFIXES = (".svg", ".png")
 # Okabe and Ito's palette, told apart by colour-blind readers too; lighter shades for a stage's smaller parts.
 COLOURS = {
     "thinker_experts": "#0072B2",
@@ -29,16 +26,6 @@ COLOURS = {
 LIMIT = "#A34700"
 
 
-def check_target(path: Path) -> None:
-    """Raise PlanError unless a picture can be written to `path`."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise PlanError(f"{path}: a plot ends in {' or '.join(SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise PlanError(f"{path}: no such directory: {path.parent}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlanError("--plot needs matplotlib: pip install 'omniwatch[plot]'")
-
-
 def parts(result: Result) -> list[tuple[str, str, int]]:
     """List what is stacked, from below: a key of COLOURS, the words and the bytes."""
     found = [("system", "Linux, sidecar and the rest", result.system_bytes)]
@@ -48,8 +35,8 @@ def parts(result: Result) -> list[tuple[str, str, int]]:
     return found
 
 
-def encoded(result: Result, title: str, kind: str) -> bytes:
-    """Return the picture as "svg" or "png", the same bytes for the same plan."""
+def encoded(result: Result, title: str, path: Path) -> bytes:
+    """Return the picture as the kind of file that `path` names, the same bytes for the same plan."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
@@ -80,8 +67,4 @@ def encoded(result: Result, title: str, kind: str) -> bytes:
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3, frameon=False, fontsize=8)
-        picture = io.BytesIO()
-        figure.savefig(
-            picture, format=kind, dpi=160, metadata={"Date" if kind == "svg" else "Software": None}
-        )
-    return picture.getvalue()
+        return plotting.encoded(figure, path)

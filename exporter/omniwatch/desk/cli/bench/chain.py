@@ -203,13 +203,12 @@ def publish(result: Result, json_file: Path | None, markdown_file: Path | None, 
 
 def check_plot(path: Path) -> None:
     """Say before the work what would go wrong after it."""
-    import importlib.util
-
     from omniwatch.desk.chain.plot import FORMATS
+    from omniwatch.system import needed
 
     if path.suffix.lstrip(".").lower() not in FORMATS:
         raise UserError(f"--plot {path}: expected a file name that ends in .svg, .png or .pdf")
-    if importlib.util.find_spec("matplotlib") is None:
+    if not needed.is_there("matplotlib"):
         raise UserError("--plot needs a library: pip install 'omniwatch[plot]'")
 
 
