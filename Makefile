@@ -99,9 +99,10 @@ schema: $(READY)  ## docs/*.schema.json from the structs
 	$(BIN)/python -m omniwatch.events > docs/events.schema.json
 	$(BIN)/python -m omniwatch.desk.chain.results > docs/bench-chain.schema.json
 
+EXTRAS := bench client desk grafana plot probe
 lock:  ## tests/requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
-	  --no-header --all-extras --group dev --group docs pyproject.toml --output-file tests/requirements.txt
+	  --no-header $(EXTRAS:%=--extra %) --group dev --group docs pyproject.toml --output-file tests/requirements.txt
 
 deb: $(READY)  ## a Debian package, into dist/
 	deploy/packaging/build.sh

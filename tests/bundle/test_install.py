@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from helpers.installation import CONFIG, MANIFEST, SERVER_UNIT, UNIT, install, snapshot, status, uninstall
+from helpers.installation import (
+    CONFIG,
+    MANIFEST,
+    SERVER_UNIT,
+    UNIT,
+    install,
+    run_from,
+    site_of,
+    snapshot,
+    status,
+    uninstall,
+)
 from helpers.trees import grow
 from omniwatch import __version__
 from omniwatch.bundle import profiles, systemctl
@@ -42,7 +53,7 @@ def test_a_second_installation_changes_nothing(root: Path) -> None:
 def test_what_was_installed_runs_by_itself(root: Path) -> None:
     """With nothing on the path but the installed environment."""
     install(root)
-    site = next((root / "opt/omniwatch/venv/lib").glob("python*/site-packages"))
+    site = site_of(root)
     code = (
         "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p and p]; "
         f"sys.path.insert(0, {str(site)!r}); "
@@ -314,15 +325,8 @@ def test_a_tree_without_the_interpreter_is_refused(tmp_path: Path) -> None:
 def test_the_installed_program_installs_itself_again(root: Path) -> None:
     """An upgrade's `omniwatch` is the installed one: it must find every file of its own."""
     install(root)
-    site = next((root / "opt/omniwatch/venv/lib").glob("python*/site-packages"))
+    site = site_of(root)
     before = snapshot(root)
-    code = (
-        "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p and p]; "
-        f"sys.path.insert(0, {str(site)!r}); from omniwatch.cli import main; "
-        f"main(['install', '--root', {str(root)!r}])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-S", "-I", "-c", code], capture_output=True, text=True, check=False
-    )
+    done = run_from(site, "install", "--root", str(root))
     assert (done.returncode, done.stdout) == (0, "nothing to change\n"), done.stderr
     assert snapshot(root) == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -63,3 +65,21 @@ def uninstall(root: Path, *arguments: str) -> Result:
 
 def status(root: Path, *arguments: str) -> Result:
     return CliRunner().invoke(status_command, ["--root", str(root), *arguments])
+
+
+def site_of(root: Path) -> Path:
+    """The folder of packages that an installation runs from."""
+    return next((root / "opt/omniwatch/venv/lib").glob("python*/site-packages"))
+
+
+def run_from(site: Path, *arguments: str, beside: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command by the program in one folder of packages, and with those of another."""
+    folders = [str(site), *([str(beside)] if beside else [])]
+    code = (
+        "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p and p]; "
+        f"sys.path[:0] = {folders!r}; from omniwatch.cli import main; "
+        f"main({list(arguments)!r}, prog_name='omniwatch')"
+    )
+    return subprocess.run(
+        [sys.executable, "-S", "-I", "-c", code], capture_output=True, text=True, check=False
+    )

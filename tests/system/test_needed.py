@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from omniwatch.system import needed
+
 
 @pytest.mark.parametrize(
     ("package", "module", "name"),
@@ -23,3 +25,11 @@ def test_what_is_missing_is_named_in_one_line(package: str, module: str, name: s
     )
     assert ran.stdout.startswith(f"{package} needs {name}, which ")
     assert ran.stdout.count("\n") == 1
+
+
+def test_what_an_extra_brings_is_named_with_it() -> None:
+    needed.of_extra("drawing", "json", "plot")
+    with pytest.raises(
+        ModuleNotFoundError, match=r"^drawing needs no_such: pip install 'omniwatch\[plot\]'$"
+    ):
+        needed.of_extra("drawing", "no_such", "plot")

@@ -19,6 +19,12 @@ from omniwatch.bundle import data
 HOME = PurePosixPath("/opt/omniwatch")
 NAME = "omniwatch"
 
+DESK_ONLY = (
+    *("client", "desk"),
+    *(f"_data/deploy/{name}" for name in ("clients", "link", "packaging", "setup.sh")),
+)
+"""What no device needs of this package: folders and files below it."""
+
 
 class Item(NamedTuple):
     """One file of an installation: where it goes, and its content, or what it links to."""
@@ -58,7 +64,7 @@ def program(python: PurePosixPath) -> list[Item]:
 
 
 def _modules() -> dict[str, Path]:
-    """Every file of this package and of what it needs, by its path below site-packages."""
+    """Every file that a device needs of this package and of what it requires, by its path below site-packages."""
     found: dict[str, Path] = {}
     for distribution in _needed(NAME, set()):
         if distribution.files is None:
@@ -68,8 +74,15 @@ def _modules() -> dict[str, Path]:
         files = [file for file in distribution.files if not _is_left_out(str(file))]
         found |= {str(file): Path(str(file.locate())) for file in files if Path(str(file.locate())).is_file()}
     if f"{NAME}/cli/__init__.py" not in found:
+        # What a build once copied beside an editable installation may be older than the clone.
+        found = {name: path for name, path in found.items() if not name.startswith(f"{NAME}/")}
         found |= _from_a_clone()
-    return found
+    return {name: path for name, path in found.items() if not is_for_desk(name)}
+
+
+def is_for_desk(name: str) -> bool:
+    """Whether a file, by its path below site-packages, belongs to the desk alone."""
+    return any(name == f"{NAME}/{part}" or name.startswith(f"{NAME}/{part}/") for part in DESK_ONLY)
 
 
 def _is_left_out(name: str) -> bool:

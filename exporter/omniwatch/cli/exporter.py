@@ -60,7 +60,7 @@ def command(
     Example:
       omniwatch exporter tail:/run/omniwatch/events.jsonl --state-dir /var/lib/omniwatch
       omniwatch exporter journal:qwen3-omni.service --web.listen-address :9842
-      omniwatch simulate --scenario steady | omniwatch exporter -
+      zcat incident.jsonl.gz | omniwatch exporter -
     """
     from prometheus_client import CollectorRegistry, ProcessCollector
 

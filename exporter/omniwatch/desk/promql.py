@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-import promql_parser
+from omniwatch.system import needed
+
+needed.of_extra("reading a query", "promql_parser", "desk")
+
+import promql_parser  # noqa: E402 - the check comes first
 
 _VARIABLE = re.compile(
     r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\#[^\n]*)   # in texts and comments it may stand as it is

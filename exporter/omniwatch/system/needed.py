@@ -17,6 +17,12 @@ def check(what: str, *modules: str) -> None:
         )
 
 
+def of_extra(what: str, module: str, extra: str) -> None:
+    """Raise ModuleNotFoundError, one line, where a module that an extra of this package brings is not installed."""
+    if not is_there(module):
+        raise ModuleNotFoundError(f"{what} needs {module}: pip install 'omniwatch[{extra}]'", name=module)
+
+
 def is_there(name: str) -> bool:
     """Whether a module can be imported, told without importing it."""
     if name in sys.modules:
