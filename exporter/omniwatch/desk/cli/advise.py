@@ -53,9 +53,6 @@ POSITIVE = Number(min=0, min_open=True)
     multiple=True,
     help="A result of omniwatch bench chain for a candidate; repeatable.",
 )
-@click.option(
-    "--published", is_flag=True, help="Judge the published recommendations and tricks instead of a site."
-)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(
     memory_gb: float | None,
@@ -68,7 +65,6 @@ def command(
     prices: tuple[str, ...],
     max_model_len: int,
     measured: tuple[str, ...],
-    published: bool,
     as_json: bool,
 ) -> None:
     """Judge four candidates against what a site allows: cloud-native, edge-int4, thinker-only and cascade.
@@ -81,7 +77,6 @@ def command(
     \b
     Example:
       omniwatch advise --memory-gb 64 --red-line-ms 750 --streams 2 --measured edge-int4=orin.json
-      omniwatch advise --published
     """
     import msgspec
 
@@ -90,9 +85,6 @@ def command(
     from omniwatch.desk.chain import ChainError
     from omniwatch.desk.plan.model import PlanError
 
-    if published:
-        _published(as_json)
-        return
     constraints = Constraints(
         memory_gb=memory_gb,
         cloud_memory_gb=cloud_memory_gb,
@@ -158,25 +150,3 @@ def _line(check: Check) -> str:
         return f"  {check.name}: not measured. To measure: {check.measure}"
     more = f". To decide: {check.measure}" if check.measure else ""
     return f"  {check.name}: {check.verdict}: {check.value:.3g}{unit}, limit {check.limit:g}{unit} ({check.source}){more}"
-
-
-def _published(as_json: bool) -> None:
-    import msgspec
-
-    from omniwatch.desk.advise.published import conclusions, tricks
-    from omniwatch.desk.chain.report import columns
-
-    found, rows = conclusions(), tricks()
-    if as_json:
-        text = msgspec.json.encode({"conclusions": found, "tricks": rows})
-        click.echo(msgspec.json.format(text, indent=1).decode())
-        return
-    for one in found:
-        click.echo(f"{one.recommendation}\n  verdict: {one.verdict}")
-        for name, lines in (("for", one.supports), ("against", one.contradicts)):
-            for line in lines:
-                click.echo(f"  {name}: {line}")
-    table = [["trick", "published", "flag", "effect"]] + [
-        [t.trick, t.published, t.flag, t.effect] for t in rows
-    ]
-    click.echo(f"\n{columns(table)}")
