@@ -11,8 +11,9 @@ import yaml
 
 from helpers.bundles import promtool
 from helpers.runbooks import PAGES, PLACEHOLDER, Command, fenced, inline
-from omniwatch.bundle import bridging, data, joining, profiles
-from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT
+from omniwatch.bundle import data, profiles
+from omniwatch.bundle.installed_files import CONFIG
+from omniwatch.bundle.units import OWN
 from omniwatch.cli import main
 from omniwatch.desk.promql import selectors
 from omniwatch.settings import Settings
@@ -33,7 +34,7 @@ PROGRAMS = {
 """Programs that a runbook may name, by the Debian package that has them."""
 ESSENTIAL = {"coreutils", "grep", "gzip", "util-linux"}
 """Packages that every Debian system has."""
-UNITS = {Settings().server.unit, SIDECAR_UNIT, bridging.UNIT, joining.UNIT}
+UNITS = {Settings().server.unit, *OWN}
 FOREIGN_UNITS = {
     "dbus.socket",
     "prometheus",

@@ -17,8 +17,9 @@ from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, status
 from helpers.kernel import Kernel
 from helpers.systemd_bus import Unit, systemd
 from helpers.trees import grow
-from omniwatch.bundle import bridging, health, installed_files
+from omniwatch.bundle import health, installed_files
 from omniwatch.bundle.health import findings, quota, unauthorized, units
+from omniwatch.bundle.units import BRIDGE
 from omniwatch.host import cgroup
 from omniwatch.settings import Settings
 
@@ -80,7 +81,7 @@ def test_a_changed_unit_is_noticed(root: Path) -> None:
 
 
 def test_the_longest_name_of_a_unit_stands_apart_from_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    finding = health.Finding(bridging.UNIT, True, "active")
+    finding = health.Finding(BRIDGE.fixed_name, True, "active")
     monkeypatch.setattr(health, "findings", lambda _root: iter([finding]))
     assert status(Path("/")).output == "ok  omniwatch-notify.service active\n"
 

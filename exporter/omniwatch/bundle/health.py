@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 from prometheus_client.core import Metric
 
-from omniwatch.bundle import alertmanager, bridging, delivery, joining
-from omniwatch.bundle.install import CONFIG, SIDECAR_UNIT, UNITS
-from omniwatch.bundle.installed_files import at, is_packaged, manifest, state_of
+from omniwatch.bundle import alertmanager, delivery
+from omniwatch.bundle.installed_files import CONFIG, UNITS, at, is_packaged, manifest, state_of
 from omniwatch.bundle.program_files import InstallError
+from omniwatch.bundle.units import SIDECAR, watched
 from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.host import cgroup, systemd
 from omniwatch.settings import Settings, SettingsError, load
@@ -161,26 +161,18 @@ def units(
     """Ask systemd for the units' states, and compare the server's CPU quota with the kernel's. A model server that is not
     there is a fault where its unit is among those `asked` for.
     """
-
-    def told(unit: str) -> dict[str, float]:
-        return _values(systemd.Reader(_of_unit(settings, unit), root).collect(), unit)
-
     try:
-        sidecar, server = told(SIDECAR_UNIT), told(settings.server.unit)
-        bridge = told(bridging.UNIT) if settings.notify.robots else None
-        uplink = told(joining.UNIT) if settings.fleet.remote_write_url else None
+        states = {
+            unit: _values(systemd.Reader(_of_unit(settings, unit), root).collect(), unit)
+            for unit in watched(settings)
+        }
     except BusError as error:
         yield Finding("systemd", False, f"does not answer on the system bus: {error}")
         return
-    if not sidecar.get("omniwatch_systemd_up"):
+    if not states[SIDECAR.name(settings)].get("omniwatch_systemd_up"):
         yield Finding("systemd", None, "does not run here")
         return
-    for unit, values in (
-        (SIDECAR_UNIT, sidecar),
-        (settings.server.unit, server),
-        *([(bridging.UNIT, bridge)] if bridge is not None else []),
-        *([(joining.UNIT, uplink)] if uplink is not None else []),
-    ):
+    for unit, values in states.items():
         state = next(
             (key.split()[-1] for key, value in values.items() if "unit_state" in key and value),
             "not installed",
@@ -189,7 +181,7 @@ def units(
         note = f", restarted {again:.0f} times" if again else ""
         optional = unit == settings.server.unit and unit not in asked and state == "not installed"
         yield Finding(unit, None if optional else state == "active", state + note)
-    cores = server.get("omni_server_cpu_quota_asked_cores")
+    cores = states[settings.server.unit].get("omni_server_cpu_quota_asked_cores")
     yield from quota(settings.server.unit, cores, cgroup.Reader(settings, root).collect())
 
 

@@ -6,32 +6,81 @@ import compileall
 import difflib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from omniwatch import settings
-from omniwatch.bundle import (
-    bridging,
-    check,
-    interpreter,
-    joining,
-    profiles,
-    program_files,
-    render,
-    versions,
-    wiring,
-)
-from omniwatch.bundle.installed_files import Manifest, at, is_packaged, state_of, wanted_state
-from omniwatch.bundle.program_files import HOME, InstallError, Item, PayloadError
+from omniwatch.bundle import check, installed_files, profiles, render, systemctl, units, versions
+from omniwatch.bundle.installed_files import CONFIG, Manifest, at, is_packaged, state_of, wanted_state
+from omniwatch.bundle.program_files import HOME, InstallError, Item
+from omniwatch.bundle.units import Asked
+from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.host.memory import total_bytes
 from omniwatch.settings import Server, Settings, SettingsError
 
-CONFIG = PurePosixPath("/etc/omniwatch/omniwatch.yaml")
-UNITS = PurePosixPath("/etc/systemd/system")
-SIDECAR_UNIT = "omniwatch.service"
+
+class Plan(NamedTuple):
+    """What an installation finds and what it is to write. `before` is the manifest that is there, `bundle` the files for
+    Debian's Prometheus and Alertmanager.
+    """
+
+    asked: Asked
+    wanted: list[Item]
+    bundle: render.Files
+    before: Manifest | None
+    changes: list[Item]
+    gone: list[PurePosixPath]
+
+
+def plan(asked: Asked, *, force: bool = False, as_diff: bool = False) -> Plan:
+    """Work out an installation; nothing is written. With `as_diff` files that somebody else wrote are changes, too.
+
+    Raises InstallError and OSError.
+    """
+    root = asked.root
+    wanted = items(asked)
+    bundle = _bundle(asked) if asked.with_prometheus else {}
+    services = {item.path.name: item.content.decode() for item in wanted if _is_service(item)}
+    systemctl.verify(services, root)
+    before = installed_files.manifest(root, force=force)
+    changes = pending(root, before, wanted, force=force or as_diff)
+    return Plan(asked, wanted, bundle, before, changes, leftovers(before, wanted, asked))
+
+
+def _is_service(item: Item) -> bool:
+    return item.kind == "unit" and not item.link and item.path.suffix == ".service"
+
+
+def rendered(plan: Plan) -> list[PurePosixPath]:
+    """Return the files of the bundle that differ from those on the device. Raises OSError."""
+    return list(render.changed(plan.bundle, at(plan.asked.root, BUNDLE)))
+
+
+def write(plan: Plan) -> list[PurePosixPath]:
+    """Write all of it; return the files of the bundle that were written. Raises OSError."""
+    root = plan.asked.root
+    systemctl.leave(root, _change(plan).stopped)
+    rendered = render.write(plan.bundle, at(root, BUNDLE))
+    if plan.changes or plan.gone or plan.before is None:
+        installed_files.write(root, plan.before, plan.wanted, plan.changes, plan.gone)
+        if root == Path("/"):
+            compile_program()
+    return rendered
+
+
+def tell(plan: Plan, rendered: list[PurePosixPath], *, start: bool) -> list[str]:
+    """Have systemd know what was written and, with `start`, start it; return what went wrong, a line each."""
+    change = _change(plan, rendered) if start else units.Change()
+    return systemctl.arrive(
+        plan.asked.root, enabled=change.started, restarted=change.restarted, reloaded=change.reloaded
+    )
+
+
+def _change(plan: Plan, rendered: Sequence[PurePosixPath] = ()) -> units.Change:
+    return units.change(plan.asked, [item.path for item in plan.changes], plan.gone, bundle=bool(rendered))
 
 
 def site(root: Path, profile: str | None, device_memory_gb: float | None) -> Settings:
@@ -75,13 +124,16 @@ def disagreements(root: Path, profile: str | None, device_memory_gb: float | Non
     ]
 
 
-def remarks(config: Settings, with_tap: bool) -> list[str]:
-    """Say what there is to say of the profile that is installed."""
-    profile = profiles.load(config.server.profile)
-    return [
-        f"note: {line}"
-        for line in profiles.remarks(profile, config.server.device_memory_gb, with_tap=with_tap)
-    ]
+def notes(plan: Plan, profile: str | None, device_memory_gb: float | None) -> list[str]:
+    """Say what of the options, the profile and the programs on the device deserves a line. Raises InstallError."""
+    asked, found = plan.asked, disagreements(plan.asked.root, profile, device_memory_gb)
+    if asked.with_server:
+        server = asked.config.server
+        says = profiles.remarks(
+            profiles.load(server.profile), server.device_memory_gb, with_tap=asked.with_tap
+        )
+        found += [f"note: {line}" for line in says]
+    return found + (outdated() if asked.root == Path("/") else [])
 
 
 def outdated(find: check.Find = shutil.which) -> list[str]:
@@ -89,65 +141,49 @@ def outdated(find: check.Find = shutil.which) -> list[str]:
     return [f"note: {wrong}" for _, wrong in versions.installed(find) if wrong]
 
 
-def absent_program(root: Path, config: Settings) -> str:
-    """Return what the profile's unit would start and is not on the device; "" where it is."""
-    program = PurePosixPath(profiles.load(config.server.profile).words()[0])
-    return "" if os.access(at(root, program), os.X_OK) else str(program)
-
-
-def is_of_sidecar(item: Item) -> bool:
-    """Whether the sidecar runs from it: then it is restarted, and for nothing else."""
-    return item.kind == "program" or item.path in (CONFIG, UNITS / SIDECAR_UNIT)
+def absence(plan: Plan) -> str:
+    """Say which program the model server's unit would start and is not on the device; "" where it is."""
+    asked = plan.asked
+    if not plan.changes or not asked.with_server:
+        return ""
+    name = asked.config.server.profile
+    program = PurePosixPath(profiles.load(name).words()[0])
+    is_there = os.access(at(asked.root, program), os.X_OK)
+    return "" if is_there else f"profile {name} starts {program}, which is not here"
 
 
 def _plain(value: str | float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def items(
-    root: Path,
-    config: Settings,
-    with_server: bool,
-    with_fleet: bool = False,
-    *,
-    with_tap: bool = False,
-    with_prometheus: bool = False,
-) -> list[Item]:
+def items(asked: Asked) -> list[Item]:
     """Everything that belongs on the device. Raises InstallError."""
-    packaged = is_packaged(root)
-    if packaged and not (with_server or with_fleet or with_prometheus or config.notify.robots):
+    config = asked.config
+    if is_packaged(asked.root) and not any(u.is_asked(asked) for u in units.TABLE if u is not units.SIDECAR):
         raise InstallError(
             "the package omniwatch has installed the sidecar; with --profile, the model server's unit is added to it, "
             "with --fleet the uplink, with --with-prometheus what Debian's Prometheus and Alertmanager read"
         )
     try:
-        profiles.fitting(config.server.profile, config.server.device_memory_gb) if with_server else None
+        if asked.with_server:
+            profiles.fitting(config.server.profile, config.server.device_memory_gb)
         deployed = [path for path in render.paths() if path.parts[0] == "deploy"]
-        rendered = render.render(_renderable(config, with_server), only=deployed)
-        files = {path.name: text for path, text in rendered.items()}
-        found = [] if packaged else [*_sidecar(files), *program_files.program(interpreter.find(root))]
-    except (render.RenderError, profiles.ProfileError, PayloadError) as error:
+        files = render.render(_renderable(asked), only=deployed)
+        return units.items(asked, files)
+    except (render.RenderError, profiles.ProfileError) as error:
         raise InstallError(str(error)) from error
-    found += bridging.items(config, files)
-    if with_server:
-        found += _server(config, files, with_tap)
-    if with_fleet:
-        found += joining.items(root, config, files)
-    if with_prometheus:
-        found += wiring.items(root, config, rendered)
-    return found
 
 
-def bundle(root: Path, config: Settings, with_server: bool) -> render.Files:
+def _bundle(asked: Asked) -> render.Files:
     """Return what Debian's Prometheus and Alertmanager are to read, once it holds, and they are new enough to. Raises
     InstallError.
     """
     try:
-        files = render.render(_renderable(config, with_server))
+        files = render.render(_renderable(asked))
     except render.RenderError as error:
         raise InstallError(str(error)) from error
     # What is installed here says nothing of another file tree.
-    find = shutil.which if root == Path("/") else lambda name: None
+    find = shutil.which if asked.root == Path("/") else lambda name: None
     results = check.check_files(files, find, unit_tests=False)
     failed = [str(result) for result in results if result.status is check.Status.FAILED]
     if failed:
@@ -155,47 +191,18 @@ def bundle(root: Path, config: Settings, with_server: bool) -> render.Files:
     return files
 
 
-def _renderable(config: Settings, with_server: bool) -> Settings:
+def _renderable(asked: Asked) -> Settings:
     """Without a model server to install, its profile need not fit this device: the default, which is not written down,
     then stands for a memory that would have `omniwatch render` refuse the configuration.
     """
-    server = config.server
-    if with_server:
+    config, server = asked.config, asked.config.server
+    if asked.with_server:
         return config
     try:
         profiles.fitting(server.profile, server.device_memory_gb)
     except profiles.ProfileError:
         server = msgspec.structs.replace(server, device_memory_gb=Server().device_memory_gb)
     return msgspec.structs.replace(config, server=server)
-
-
-def _sidecar(files: Mapping[str, str]) -> list[Item]:
-    def text(name: str) -> bytes:
-        return files[name].encode()
-
-    wants = UNITS / "multi-user.target.wants" / SIDECAR_UNIT
-    return [
-        Item(CONFIG, text("omniwatch.yaml"), kind="config"),
-        Item(UNITS / SIDECAR_UNIT, text(SIDECAR_UNIT), kind="unit"),
-        Item(wants, link=f"../{SIDECAR_UNIT}", kind="unit"),
-        Item(PurePosixPath("/etc/sysusers.d/omniwatch.conf"), text("sysusers.conf"), kind="unit"),
-        Item(PurePosixPath("/etc/tmpfiles.d/omniwatch.conf"), text("tmpfiles.conf"), kind="unit"),
-    ]
-
-
-def _server(config: Settings, files: Mapping[str, str], with_tap: bool) -> list[Item]:
-    unit, profile = config.server.unit, profiles.load(config.server.profile)
-    found = [
-        Item(UNITS / unit, files["qwen3-omni.service"].encode(), kind="unit"),
-        Item(UNITS / "multi-user.target.wants" / unit, link=f"../{unit}", kind="unit"),
-    ]
-    if with_tap and not profile.has_tap:
-        dropin = UNITS / f"{unit}.d" / profiles.DROPIN
-        found.append(Item(dropin, profiles.tap_dropin(profile).encode(), kind="unit"))
-    words = profile.words()
-    for stages in (name for name in files if f"{CONFIG.parent / name}" in words):
-        found.append(Item(CONFIG.parent / stages, files[stages].encode(), kind="config"))
-    return found
 
 
 def pending(root: Path, known: Manifest | None, wanted: Iterable[Item], *, force: bool = False) -> list[Item]:
@@ -217,30 +224,13 @@ def pending(root: Path, known: Manifest | None, wanted: Iterable[Item], *, force
     return found
 
 
-def leftovers(
-    known: Manifest | None,
-    wanted: Iterable[Item],
-    *,
-    with_server: bool,
-    with_fleet: bool = False,
-    with_prometheus: bool = False,
-) -> list[PurePosixPath]:
-    """Files of an earlier installation that this one no longer has; the model server's, the uplink's and the drop-ins of
-    Debian's servers stay unless they are installed anew.
-    """
+def leftovers(known: Manifest | None, wanted: Iterable[Item], asked: Asked) -> list[PurePosixPath]:
+    """Files of an earlier installation that this one no longer has, of the units that it decides about."""
     if known is None:
         return []
-    kept = {str(item.path) for item in wanted}
-    own = (str(HOME), "/usr/local", str(UNITS / SIDECAR_UNIT), *bridging.FILES) if not with_server else ("/",)
-    asked = dict.fromkeys(joining.FILES, with_fleet) | dict.fromkeys(
-        map(str, wiring.DROPINS), with_prometheus
-    )
-    gone = [
-        path
-        for path in known.files
-        if path not in kept and path not in known.configs and asked.get(path, path.startswith(own))
-    ]
-    return [PurePosixPath(path) for path in gone]
+    kept = {str(item.path) for item in wanted} | set(known.configs)
+    left = [PurePosixPath(path) for path in known.files if path not in kept]
+    return [path for path in left if units.owner(path).is_decided(asked)]
 
 
 def compile_program() -> None:
@@ -248,22 +238,22 @@ def compile_program() -> None:
     compileall.compile_dir(str(HOME / "venv/lib"), quiet=2)
 
 
-def diff(root: Path, changes: Iterable[Item]) -> str:
-    """A unified diff for units and configs; the program's files are only counted."""
+def diff(plan: Plan) -> str:
+    """A unified diff for units, configs and the bundle; the program's files are only counted. Raises OSError."""
     hunks: list[str] = []
     programs = 0
-    for item in changes:
+    for item in plan.changes:
         if item.kind == "program":
             programs += 1
             continue
-        path = at(root, item.path)
+        path = at(plan.asked.root, item.path)
         now = f"-> {path.readlink()}\n" if path.is_symlink() else _text(path) if path.exists() else ""
         new = f"-> {item.link}\n" if item.link else item.content.decode()
         name = str(path) if now else "/dev/null"
         hunks += difflib.unified_diff(now.splitlines(True), new.splitlines(True), name, str(path))
     if programs:
         hunks.append(f"and {programs} files of the program below {HOME}\n")
-    return "".join(hunks)
+    return "".join(hunks) + render.diff(plan.bundle, at(plan.asked.root, BUNDLE))
 
 
 def _text(path: Path) -> str:

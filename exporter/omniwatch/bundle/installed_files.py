@@ -19,6 +19,8 @@ from omniwatch import __version__
 from omniwatch.bundle.program_files import HOME, InstallError, Item
 from omniwatch.system import atomic_write
 
+CONFIG = PurePosixPath("/etc/omniwatch/omniwatch.yaml")
+UNITS = PurePosixPath("/etc/systemd/system")
 MANIFEST = HOME / "manifest.json"
 MAX_LINKS = 40
 """Links on the way to a file, as many as the kernel follows."""

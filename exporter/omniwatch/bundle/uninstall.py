@@ -8,21 +8,14 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from omniwatch import __version__
+from omniwatch.bundle import installed_files, systemctl, units, wiring
 from omniwatch.bundle.installed_files import MANIFEST, Manifest, at, is_packaged, manifest, state_of
 from omniwatch.bundle.program_files import HOME, InstallError
-from omniwatch.bundle.wiring import BUNDLE
-from omniwatch.tune import dropin
+from omniwatch.settings import Server
+from omniwatch.tune import change, dropin
 
-STATE = (
-    PurePosixPath("/var/lib/omniwatch"),
-    PurePosixPath("/var/lib/qwen3-omni"),
-    PurePosixPath("/var/lib/private/qwen3-omni"),
-    PurePosixPath("/var/lib/omniwatch-uplink"),
-    PurePosixPath("/var/lib/private/omniwatch-uplink"),
-    PurePosixPath("/var/lib/omniwatch-notify"),
-)
-"""What the units' StateDirectory= make: the sidecar's, behind links the model server's and the uplink's queue, and what the
-bridge has not delivered."""
+STATE = tuple(folder for unit in units.TABLE for folder in unit.state)
+"""What the units keep in /var/lib."""
 SPOOL = PurePosixPath("/run/omniwatch")
 CONFIG_DIRECTORY = PurePosixPath("/etc/omniwatch")
 LEFT = CONFIG_DIRECTORY / "left.json"
@@ -35,7 +28,7 @@ class Removal(NamedTuple):
     are among `kept` or, with a purge, among `paths`. `left` is the word of what is kept, for a purge that comes later.
     """
 
-    units: list[str]
+    stopped: list[str]
     tuned: list[Path]
     paths: list[PurePosixPath]
     directories: list[PurePosixPath]
@@ -62,7 +55,7 @@ def removal(root: Path, *, purge: bool) -> Removal:
             f"{at(root, HOME)}: omniwatch install has put nothing here" + dropin.ways_back(tuned)
         )
     files = [PurePosixPath(path) for path in known.files if path not in known.configs]
-    units = [p.name for p in files if p.suffix == ".service" and "wants" not in str(p)]
+    stopped = [p.name for p in files if p.suffix == ".service" and "wants" not in str(p)]
     outside = [path for path in files if not path.is_relative_to(HOME)]
     # The sidecar of a package is the package manager's to remove, with all that is its own.
     changed = [path for path in outside if _is_changed(at(root, path), known.files[str(path)])]
@@ -71,7 +64,7 @@ def removal(root: Path, *, purge: bool) -> Removal:
         *([MANIFEST] if packaged else [HOME, SPOOL]),
     ]
     own = [PurePosixPath(path) for path in known.configs]
-    state = STATE[1:] if packaged else STATE
+    state = [path for path in STATE if not (packaged and path in units.SIDECAR.state)]
     kept = [path for path in (*changed, *own, *state) if os.path.lexists(at(root, path))]
     left = None
     if installed and not purge and kept:
@@ -85,13 +78,39 @@ def removal(root: Path, *, purge: bool) -> Removal:
     directories = [PurePosixPath(path) for path in known.directories]
     there = [path for path in paths if os.path.lexists(at(root, path))]
     account = not packaged and (purge or not kept)
-    return Removal(units, tuned, there, directories, kept, changed, account, left)
+    return Removal(stopped, tuned, there, directories, kept, changed, account, left)
 
 
-def still_read(plan: Removal, readers: Sequence[str]) -> tuple[Removal, list[str]]:
-    """Return the removal without the configuration's folder where Prometheus or Alertmanager reads the bundle in it, and what to say
-    of that, a line each.
-    """
+def foreseen(root: Path, plan: Removal) -> tuple[Removal, list[str]]:
+    """Return what a removal will have been, and what is to be said of who still reads the bundle; nothing is removed."""
+    return _without_what_is_read(plan, wiring.readers(root, _dropins(plan)))
+
+
+def carry_out(root: Path, plan: Removal) -> tuple[Removal, list[str]]:
+    """Stop the units and remove; return what the removal was, and what went wrong, a line each. Raises OSError and DropinError."""
+    faults = systemctl.leave(root, plan.stopped)
+    if dropins := _dropins(plan):
+        # Debian's servers go back to their own configuration first: what they read is not deleted under them.
+        installed_files.remove(root, dropins, ())
+        faults += systemctl.restart(root, [units.owner(path).fixed_name for path in dropins])
+    plan, readers = _without_what_is_read(plan, wiring.readers(root))
+    faults += readers
+    for target in plan.tuned:
+        # The reload comes once, when all is gone.
+        change.revert(Server(unit=dropin.unit_of(target), container_id_file=""), root, lambda: None)
+    installed_files.remove(root, plan.paths, plan.directories)
+    if plan.left:
+        installed_files.leave_word(root, LEFT, plan.left)
+    return plan, faults + systemctl.forget(root, plan.stopped, account=plan.account)
+
+
+def _dropins(plan: Removal) -> list[PurePosixPath]:
+    """Return what has Debian's servers read the bundle."""
+    return [path for path in plan.paths if units.owner(path).is_debians]
+
+
+def _without_what_is_read(plan: Removal, readers: Sequence[str]) -> tuple[Removal, list[str]]:
+    """Return the removal without the configuration's folder where a server reads the bundle in it, and a line on each."""
     if not readers or CONFIG_DIRECTORY not in plan.paths:
         return plan, []
     kept = plan._replace(
@@ -99,7 +118,7 @@ def still_read(plan: Removal, readers: Sequence[str]) -> tuple[Removal, list[str
         kept=[*plan.kept, CONFIG_DIRECTORY],
         left=Manifest(__version__, {}),
     )
-    return kept, [f"{one} reads {BUNDLE}: point it elsewhere, then purge again" for one in readers]
+    return kept, [f"{one} reads {wiring.BUNDLE}: point it elsewhere, then purge again" for one in readers]
 
 
 def _is_changed(path: Path, written: str) -> bool:

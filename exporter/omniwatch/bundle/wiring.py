@@ -13,15 +13,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from omniwatch.bundle.installed_files import at
+from omniwatch.bundle.installed_files import UNITS, at
 from omniwatch.bundle.program_files import InstallError, Item
 from omniwatch.bundle.render import Files
 from omniwatch.bundle.yaml_text import load_yaml
-from omniwatch.settings import Settings
 
 BUNDLE = PurePosixPath("/etc/omniwatch/bundle")
 DROPIN = "omniwatch.conf"
-_UNITS = PurePosixPath("/etc/systemd/system")
 _SHIPPED = (PurePosixPath("/usr/lib/systemd/system"), PurePosixPath("/lib/systemd/system"))
 _STATUS = PurePosixPath("/var/lib/dpkg/status")
 
@@ -42,7 +40,7 @@ class Server(NamedTuple):
     @property
     def dropin(self) -> PurePosixPath:
         """Where the drop-in goes."""
-        return _UNITS / f"{self.unit}.d" / DROPIN
+        return UNITS / f"{self.unit}.d" / DROPIN
 
     @property
     def defaults(self) -> PurePosixPath:
@@ -68,34 +66,19 @@ ALERTMANAGER = Server(
     " --cluster.listen-address=",
 )
 SERVERS = (PROMETHEUS, ALERTMANAGER)
-DROPINS = {server.dropin: server.unit for server in SERVERS}
-"""Every drop-in, and the unit that has to be started anew when it comes or goes."""
 
 
-def servers(config: Settings) -> tuple[Server, ...]:
-    """Return those that a device has: in a fleet the centre's Alertmanager takes its alerts."""
-    return (PROMETHEUS,) if config.fleet.alertmanager_urls else SERVERS
-
-
-def items(root: Path, config: Settings, files: Files) -> list[Item]:
-    """Return the drop-ins. Raises InstallError where Debian's units or their configuration are not as shipped."""
-    conffiles = _conffiles(root)
-    refused = []
-    for server in servers(config):
-        wrong = list(_faults(root, server, conffiles))
-        if wrong:
-            refused += [*wrong, *_to_add(server, files)]
-    if refused:
-        raise InstallError("\n".join(refused))
-    return [
-        Item(
-            server.dropin,
-            f"# {server.unit} reads Omniwatch's bundle; `omniwatch uninstall` takes this back.\n"
-            f"[Service]\nExecStart=\nExecStart=/usr/bin/{server.package} {server.arguments} $ARGS\n".encode(),
-            kind="unit",
-        )
-        for server in servers(config)
-    ]
+def item(root: Path, server: Server, files: Files) -> Item:
+    """Return the server's drop-in. Raises InstallError where Debian's unit or its configuration is not as shipped."""
+    wrong = list(_faults(root, server, _conffiles(root)))
+    if wrong:
+        raise InstallError("\n".join([*wrong, *_to_add(server, files)]))
+    return Item(
+        server.dropin,
+        f"# {server.unit} reads Omniwatch's bundle; `omniwatch uninstall` takes this back.\n"
+        f"[Service]\nExecStart=\nExecStart=/usr/bin/{server.package} {server.arguments} $ARGS\n".encode(),
+        kind="unit",
+    )
 
 
 def _faults(root: Path, server: Server, conffiles: dict[str, str]) -> Iterator[str]:
@@ -117,7 +100,7 @@ def _faults(root: Path, server: Server, conffiles: dict[str, str]) -> Iterator[s
             found = ""
         if found != conffiles.get(str(name)):
             yield f"{at(root, name)}: not as Debian ships it, so it is left alone"
-    own = at(root, _UNITS / server.unit)
+    own = at(root, UNITS / server.unit)
     if own.exists() or own.is_symlink():
         yield f"{own}: stands in for the unit that Debian ships"
     for path in sorted(at(root, server.dropin.parent).glob("*.conf")):
@@ -178,7 +161,7 @@ def readers(root: Path, leaving: Collection[PurePosixPath] = ()) -> list[str]:
     mine = {at(root, path) for path in leaving}
     places = [at(root, path) for server in SERVERS for path in (server.config, server.defaults)]
     places += [path for server in SERVERS for path in sorted(at(root, server.dropin.parent).glob("*.conf"))]
-    places += [at(root, _UNITS / server.unit) for server in SERVERS]
+    places += [at(root, UNITS / server.unit) for server in SERVERS]
     found = [str(path) for path in places if path not in mine and _names_bundle(path)]
     return [*found, *(() if mine else _processes(root))]
 

@@ -87,9 +87,10 @@ def command(
       sudo omniwatch install --with-prometheus
       omniwatch install --root /mnt/image --diff
     """
-    from omniwatch.bundle import bridging, install, installed_files, joining, render, systemctl, wiring
+    from omniwatch.bundle import install, systemctl
     from omniwatch.bundle.health import next_steps
     from omniwatch.bundle.program_files import InstallError
+    from omniwatch.bundle.units import Asked
 
     if not root.is_dir():
         raise click.UsageError(f"--root: {root} is not a directory")
@@ -98,73 +99,32 @@ def command(
     root = root.resolve()
     try:
         config = install.site(root, profile, device_memory_gb)
-        wanted = install.items(
-            root, config, profile is not None, fleet, with_tap=with_tap, with_prometheus=with_prometheus
-        )
-        bundle = install.bundle(root, config, profile is not None) if with_prometheus else {}
-        where = installed_files.at(root, wiring.BUNDLE)
-        units = {
-            item.path.name: item.content.decode() for item in wanted if item.kind == "unit" and not item.link
-        }
-        systemctl.verify({name: text for name, text in units.items() if name.endswith(".service")}, root)
-        before = installed_files.manifest(root, force=force)
-        changes = install.pending(root, before, wanted, force=force or as_diff)
-        gone = install.leftovers(
-            before, wanted, with_server=profile is not None, with_fleet=fleet, with_prometheus=with_prometheus
-        )
-        for note in install.disagreements(root, profile, device_memory_gb):
+        asked = Asked(root, config, profile is not None, with_tap, fleet, with_prometheus)
+        plan = install.plan(asked, force=force, as_diff=as_diff)
+        for note in install.notes(plan, profile, device_memory_gb):
             click.echo(note, err=True)
-        for note in install.remarks(config, with_tap) if profile is not None else ():
-            click.echo(note, err=True)
-        for note in install.outdated() if root == Path("/") else ():
-            click.echo(note, err=True)
-        if changes and profile is not None and (program := install.absent_program(root, config)):
-            says = f"profile {config.server.profile} starts {program}, which is not here"
+        if says := install.absence(plan):
             if systemctl.running(root) and not (no_start or dry_run or as_diff):
                 raise InstallError(f"{says}; install it first, or put the files in place with --no-start")
             click.echo(f"note: {says}", err=True)
         if as_diff:
-            text = install.diff(root, changes) + render.diff(bundle, where)
+            text = install.diff(plan)
             click.echo(text, nl=False)
-            ctx.exit(1 if text or gone else 0)
-        if not dry_run and bridging.FILES[0] in map(str, gone):
-            systemctl.leave(root, [bridging.UNIT])
-        rendered = render.changed(bundle, where) if dry_run else render.write(bundle, where)
-        if not dry_run and (changes or gone or before is None):
-            installed_files.write(root, before, wanted, changes, gone)
-            if root == Path("/"):
-                install.compile_program()
+            ctx.exit(1 if text or plan.gone else 0)
+        rendered = install.rendered(plan) if dry_run else install.write(plan)
     except InstallError as error:
         raise UserError(str(error)) from error
     except OSError as error:
         hint = "; installing needs root" if isinstance(error, PermissionError) else ""
         raise os_error(error, hint) from error
-    _say(root, [item.path for item in changes], gone, dry_run, len(rendered))
+    _say(root, [item.path for item in plan.changes], plan.gone, dry_run, len(rendered))
     if dry_run:
         return
-    enabled = [install.SIDECAR_UNIT, *([config.server.unit] if profile is not None else [])]
-    enabled += [joining.UNIT] if fleet else []
-    enabled += [bridging.UNIT] if config.notify.robots else []
-    own = any(install.is_of_sidecar(item) for item in changes)
-    restarted = [install.SIDECAR_UNIT] if own else []
-    restarted += [joining.UNIT] if any(str(item.path) in joining.FILES for item in changes) else []
-    bridges = own or any(str(item.path) in bridging.FILES for item in changes)
-    restarted += [bridging.UNIT] if bridges and config.notify.robots else []
-    moved = [
-        wiring.DROPINS[path] for path in (*(item.path for item in changes), *gone) if path in wiring.DROPINS
-    ]
-    restarted += moved
-    reloaded = [server.unit for server in wiring.servers(config) if rendered and server.unit not in moved]
-    faults = systemctl.arrive(
-        root,
-        enabled=[] if no_start else enabled,
-        restarted=[] if no_start else restarted,
-        reloaded=[] if no_start else reloaded,
-    )
+    faults = install.tell(plan, rendered, start=not no_start)
     for fault in faults:
         click.echo(fault, err=True)
-    if (changes or gone) and not faults:
-        for step in next_steps(config, root, with_server=profile is not None):
+    if (plan.changes or plan.gone) and not faults:
+        for step in next_steps(config, root, with_server=asked.with_server):
             click.echo(f"next: {step}")
     ctx.exit(1 if faults else 0)
 

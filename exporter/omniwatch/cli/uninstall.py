@@ -37,18 +37,15 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
       sudo omniwatch uninstall
       sudo omniwatch uninstall --purge --dry-run
     """
-    from omniwatch.bundle import installed_files, systemctl, wiring
+    from omniwatch.bundle import uninstall
     from omniwatch.bundle.program_files import InstallError
-    from omniwatch.bundle.uninstall import LEFT, removal, still_read
-    from omniwatch.settings import Server
-    from omniwatch.tune import change, dropin
+    from omniwatch.tune import dropin
 
     root = root.resolve()
     try:
-        plan = removal(root, purge=purge)
-        wired = [path for path in plan.paths if path in wiring.DROPINS]
+        plan = uninstall.removal(root, purge=purge)
         if dry_run:
-            plan, readers = still_read(plan, wiring.readers(root, wired))
+            plan, readers = uninstall.foreseen(root, plan)
             for target in plan.tuned:
                 click.echo(f"would {'restore' if dropin.has_before(target) else 'remove'} {target}")
             for path in plan.paths:
@@ -58,20 +55,7 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
             for line in readers:
                 click.echo(line, err=True)
             return
-        faults = systemctl.leave(root, plan.units)
-        if wired:
-            # Debian's servers go back to their own configuration first: what they read is not deleted under them.
-            installed_files.remove(root, wired, ())
-            faults += systemctl.restart(root, [wiring.DROPINS[path] for path in wired])
-        plan, readers = still_read(plan, wiring.readers(root))
-        faults += readers
-        for target in plan.tuned:
-            # The reload comes once, when all is gone.
-            change.revert(Server(unit=dropin.unit_of(target), container_id_file=""), root, lambda: None)
-        installed_files.remove(root, plan.paths, plan.directories)
-        if plan.left:
-            installed_files.leave_word(root, LEFT, plan.left)
-        faults += systemctl.forget(root, plan.units, account=plan.account)
+        plan, faults = uninstall.carry_out(root, plan)
     except (InstallError, dropin.DropinError) as error:
         raise UserError(str(error)) from error
     except OSError as error:

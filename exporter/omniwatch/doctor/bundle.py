@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from omniwatch.bundle.units import OWN
 from omniwatch.doctor import config, endpoints, journal, machine, spool
 from omniwatch.doctor.device import AbsentError, Device
 from omniwatch.doctor.redact import Redactor
@@ -78,7 +79,7 @@ def gather(device: Device, progress: Callable[[Part], object] = lambda part: Non
 def _redacted(name: str, redact: Redactor) -> str:
     """Return a file's name without secrets. Most names are this program's own, whatever secrets are called."""
     folder, _, last = name.partition("/")
-    if folder not in ("events", "journal", "systemd") or PurePosixPath(last).stem in journal.OWN:
+    if folder not in ("events", "journal", "systemd") or PurePosixPath(last).stem in OWN:
         return name
     return f"{folder}/{redact(last)}"
 

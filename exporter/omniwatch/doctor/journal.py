@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from omniwatch.bundle import bridging, joining
-from omniwatch.bundle.install import SIDECAR_UNIT
+from omniwatch.bundle.units import watched
 from omniwatch.doctor.device import AbsentError, Device
 from omniwatch.doctor.redact import safe_fields, unspoken
 
@@ -22,20 +21,11 @@ PROPERTIES = (
 """What is asked of a unit: nothing that shows its environment or its command line."""
 _LEVEL = re.compile(r"\blevel=(error|warn)\b|\"level\": ?\"(error|warn)\"|\b(ERROR|CRITICAL)\b|\bTraceback\b")
 _FIELDS = "MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,_PID"
-OWN = (SIDECAR_UNIT, bridging.UNIT, joining.UNIT)
-
-
-def units(device: Device) -> tuple[str, ...]:
-    """Return the units that this is about, those that are there for a setting only where it is set."""
-    found = [SIDECAR_UNIT, device.settings.server.unit]
-    found += [bridging.UNIT] if device.settings.notify.robots else []
-    found += [joining.UNIT] if device.settings.fleet.remote_write_url else []
-    return tuple(found)
 
 
 def states(device: Device) -> Iterator[tuple[str, str]]:
     """Yield what systemd says of each unit. Raises AbsentError."""
-    for unit in units(device):
+    for unit in watched(device.settings):
         asked = ["systemctl", "show", "--no-pager", unit, *(f"--property={name}" for name in PROPERTIES)]
         known = [line for line in device.run(asked).splitlines() if line.partition("=")[0] in PROPERTIES]
         yield f"systemd/{unit}.txt", "".join(f"{line}\n" for line in known)
@@ -44,7 +34,7 @@ def states(device: Device) -> Iterator[tuple[str, str]]:
 def gather(device: Device) -> Iterator[tuple[str, str]]:
     """Yield each unit's last entries. Raises AbsentError at the end."""
     missing = []
-    for unit in units(device):
+    for unit in watched(device.settings):
         try:
             entries = read(device, unit)
         except AbsentError as error:

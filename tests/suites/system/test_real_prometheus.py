@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from helpers.waiting import wait_until
-from omniwatch.bundle.wiring import DROPINS, SERVERS
+from omniwatch.bundle.wiring import SERVERS
 from suites.system.machine import Machine, run
 
-UNITS = list(DROPINS.values())
+UNITS = [server.unit for server in SERVERS]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,7 +63,7 @@ def test_debians_units_read_the_bundle_and_go_back_to_their_own(machine):
     wait_until(watched, timeout=90, what="the Watchdog at Debian's Alertmanager")
     machine.run("omniwatch", "uninstall", "--purge")
     assert not (machine.tree / "etc/omniwatch").exists()
-    assert not [path for path in DROPINS if (machine.tree / str(path)[1:]).exists()]
+    assert not [one for one in SERVERS if (machine.tree / str(one.dropin)[1:]).exists()]
     assert wait_until(lambda: config(machine), timeout=60, what="Prometheus after the removal") == before
     # Without a network Debian's own Alertmanager does not start: its clustering finds no private address.
     assert machine.show("prometheus.service", "ActiveState") == "active"
