@@ -17,7 +17,10 @@ from omniwatch.resume import Resume
 
 
 class Exchange:
-    """A request under way. `body` grows as the application sends; `gate`, while it is not set, holds up sending."""
+    """A request under way. `body` grows as the application sends; `gate`, while it is not set, holds up sending.
+
+    `request` has the messages that the application has not received yet, the next one last.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Exchange:
         self.ended = False
         self.gate = asyncio.Event()
         self.gate.set()
-        self._request = [{"type": "http.request", "body": body, "more_body": False}]
+        self.request = [{"type": "http.request", "body": body, "more_body": False}]
         self._left = asyncio.Event()
         self._grew = asyncio.Event()
         scope = {
@@ -52,8 +55,8 @@ class Exchange:
         self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
-        if self._request:
-            return self._request.pop()
+        if self.request:
+            return self.request.pop()
         await self._left.wait()
         return {"type": "http.disconnect"}
 
@@ -75,6 +78,11 @@ class Exchange:
     def leave(self) -> None:
         """The client's connection is gone."""
         self._left.set()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client has."""
+        return self._left.is_set()
 
     async def until(self, condition: Callable[[Exchange], bool], timeout: float = 600.0) -> Exchange:
         """Wait until what was sent meets a condition, or the exchange is over."""

@@ -89,44 +89,44 @@ class Teller:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def _say(self, *words: object) -> None:
+    def say(self, *words: object) -> None:
         self.lines.append(" ".join(map(str, words)))
 
     def open(self, conn: int) -> None:
-        self._say("open", conn)
+        self.say("open", conn)
 
     def ask(self, conn: int, body: dict[str, Any] | None) -> None:
-        self._say("ask", conn, json.dumps(body) if body else "")
+        self.say("ask", conn, json.dumps(body) if body else "")
 
     def drop(self, conn: int) -> None:
-        self._say("drop", conn)
+        self.say("drop", conn)
 
     def rtx(self, from_id: int, count: int) -> None:
-        self._say("rtx", from_id, count)
+        self.say("rtx", from_id, count)
 
     def format(self, sound: dict[str, Any]) -> None:
-        self._say("format", sound["sample_rate_hz"], sound["channels"])
+        self.say("format", sound["sample_rate_hz"], sound["channels"])
 
     def audio(self, frame_id: int, payload: memoryview, play_at: float) -> None:
-        self._say("audio", frame_id, payload.hex(), _fixed(play_at))
+        self.say("audio", frame_id, payload.hex(), _fixed(play_at))
 
     def text(self, text: str) -> None:
-        self._say("text", text.encode().hex())
+        self.say("text", text.encode().hex())
 
     def event(self, payload: memoryview) -> None:
-        self._say("event", payload.hex())
+        self.say("event", payload.hex())
 
     def lost(self, from_id: int, count: int) -> None:
-        self._say("lost", from_id, count)
+        self.say("lost", from_id, count)
 
     def realign(self, shift_ms: float) -> None:
-        self._say("realign", _fixed(shift_ms))
+        self.say("realign", _fixed(shift_ms))
 
     def resumed(self, result: str, outage_s: float, answer_s: float, late_s: float) -> None:
-        self._say("resumed", result or "-", _fixed(outage_s), _fixed(answer_s), _fixed(late_s))
+        self.say("resumed", result or "-", _fixed(outage_s), _fixed(answer_s), _fixed(late_s))
 
     def ended(self, reason: str) -> None:
-        self._say("ended", reason)
+        self.say("ended", reason)
 
 
 def run_python(script: Iterable[str]) -> list[str]:
@@ -153,7 +153,7 @@ def run_python(script: Iterable[str]) -> list[str]:
         if verb == "counts":
             heard = session.buffer
             counts = heard.spoken, heard.duplicates, heard.corrupt, heard.missed, len(heard.recent)
-            teller._say("counts", *counts)
+            teller.say("counts", *counts)
             continue
         now, rest = float(words[0]), words[1:]
         if verb == "opened":
@@ -176,7 +176,7 @@ def run_python(script: Iterable[str]) -> list[str]:
         elif verb == "tick":
             session.tick(now)
         due = session.wake_at()
-        teller._say("wake", "never" if due is None else _fixed(due))
+        teller.say("wake", "never" if due is None else _fixed(due))
     return normal(teller.lines)
 
 

@@ -22,8 +22,8 @@ ALPHABETS = {
 class Plant:
     """Makes secrets and remembers them."""
 
-    def __init__(self, alphabet: str) -> None:
-        self._random = random.Random(alphabet)
+    def __init__(self, alphabet: str, seed: int | None = None) -> None:
+        self._random = random.Random(alphabet if seed is None else seed)
         self._alphabet = alphabet
         self.secrets: list[str] = []
 
@@ -166,9 +166,7 @@ def shapes(plant: Plant) -> list[str]:
 
 def of_seed(seed: int) -> Plant:
     """A plant whose secrets are those of a seed."""
-    plant = Plant(ALPHABETS[SAFE])
-    plant._random.seed(seed)
-    return plant
+    return Plant(ALPHABETS[SAFE], seed)
 
 
 def survivors(seed: int) -> Iterator[tuple[int, str, str]]:

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import json
 import random
+import sys
 from collections import Counter
 from typing import Any
 
@@ -294,14 +295,14 @@ class World:
     def hold_bounds(self) -> None:
         """What is held is what is counted, and no more than the settings say."""
         store, limits = self.app.store, self.limits
-        turns: list[ResumableTurn] = list(store._streams.values())
+        turns: list[ResumableTurn] = list(store)
         assert store.size == sum(one.turn.size for one in turns), "bytes are counted wrong"
         for one in turns:
-            assert one.turn.size == sum(len(wire) + ENTRY_BYTES for wire in one.turn._wires), (
-                "a turn's bytes, wrong"
-            )
-            unsent = one.turn._wires[max(0, one.turn.sent - one.turn._base) :]
-            assert one.turn.unsent == sum(map(len, unsent)), "unsent bytes are counted wrong"
+            turn, oldest = one.turn, one.turn.oldest
+            held, _ = turn.batch(oldest, sys.maxsize)
+            assert turn.size == len(held) + ENTRY_BYTES * (turn.end - oldest), "a turn's bytes, wrong"
+            unsent, _ = turn.batch(max(oldest, turn.sent), sys.maxsize)
+            assert turn.unsent == len(unsent), "unsent bytes are counted wrong"
             assert one.turn.size <= limits.turn_bytes + SLACK_BYTES, f"a turn of {one.turn.size}"
         assert store.size <= limits.total_bytes + SLACK_BYTES * len(turns), f"{store.size} in all"
         assert len(turns) + store.reserved <= limits.max_streams

@@ -255,7 +255,7 @@ def ask(app: Any, script: Script, headers: dict[str, str], rng: random.Random) -
     """The client's first connection."""
     client = Client(app, "POST", CHAT, headers=headers)
     client.raises = rng.random() < 0.5
-    client._request = [dict(message) for message in reversed(script.asked)]
+    client.request = [dict(message) for message in reversed(script.asked)]
     return client
 
 
@@ -328,7 +328,7 @@ async def resumed(seed: int, tap: Tap | None, found: Counter[str]) -> None:
         client = back(app, stream, listener, rng)
     if not known:
         found["passed"] += 1
-        if not client._left.is_set():
+        if not client.has_left:
             assert (client.status, client.raw_headers, client.body) == (
                 bare.status,
                 bare.raw_headers,

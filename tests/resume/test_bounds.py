@@ -10,6 +10,7 @@ import pytest
 from helpers.asgi import Exchange, chat, frame_count, post, resume, resuming
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.desk.link.virtual import run
+from omniwatch.resume.store import MAX_GONE
 from omniwatch.settings import Resume as Limits
 from omniwatch.settings import Settings
 
@@ -135,7 +136,7 @@ def test_a_body_that_does_not_come_is_refused() -> None:
     async def main() -> None:
         app, _, _ = resuming()
         asked = Exchange(app, "POST", "/v1/resume")
-        asked._request[0]["more_body"] = True
+        asked.request[0]["more_body"] = True
         await asked.over()
         assert asked.status == 408
 
@@ -271,9 +272,9 @@ def test_many_ids_of_the_past_take_no_memory_without_bound() -> None:
     async def main() -> None:
         app, _, _ = resuming(FakeServer(speech_s=0.1), settings=limited(max_streams=1))
         first = await chat(app).over()
-        for _ in range(4100):
-            await chat(app).over()
-        assert len(app.store._gone) <= 4096
+        later = [await chat(app).over() for _ in range(MAX_GONE + 4)]
+        streams = [call.headers["x-omni-resume"] for call in (first, *later)]
+        assert sum(map(app.store.is_gone, streams)) == MAX_GONE
         assert (await resume(app, first.headers["x-omni-resume"], 0).over()).status == 410, "known as ours"
 
     run(main())
@@ -281,7 +282,7 @@ def test_many_ids_of_the_past_take_no_memory_without_bound() -> None:
 
 def half_sent(app: Any, peer: str) -> Exchange:
     exchange = chat(app, peer=peer)
-    exchange._request[0]["more_body"] = True
+    exchange.request[0]["more_body"] = True
     return exchange
 
 

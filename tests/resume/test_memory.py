@@ -32,11 +32,11 @@ def test_memory_is_bounded_per_stream_and_in_all() -> None:
         while not all(call.task.done() for call in calls):
             await asyncio.sleep(0.25)
             largest = max(largest, app.store.size)
-            largest_turn = max([largest_turn, *(s.turn.size for s in app.store._streams.values())])
+            largest_turn = max([largest_turn, *(s.turn.size for s in app.store)])
         assert largest <= 6 << 20
         assert largest_turn <= (2 << 20) + 20_000
         assert [call.speech == speaker.speech(seed) for seed, call in enumerate(calls)][1::2] == [True] * 8
-        assert app.store.size == sum(s.turn.size for s in app.store._streams.values())
+        assert app.store.size == sum(s.turn.size for s in app.store)
         await asyncio.sleep(61)
         assert (app.store.size, len(app.store)) == (0, 0)
 
@@ -124,6 +124,6 @@ def test_turns_whose_windows_together_are_too_much_all_end_whole() -> None:
         assert [call.end_reason for call in calls] == ["done"] * 12
         assert all(call.speech == speaker.speech(seed) for seed, call in enumerate(calls))
         assert app.store.size <= 1 << 20
-        assert app.store.size == sum(stream.turn.size for stream in app.store._streams.values())
+        assert app.store.size == sum(stream.turn.size for stream in app.store)
 
     run(main())

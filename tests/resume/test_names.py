@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -39,8 +40,9 @@ class Served:
             await post(self.app, "/v1/realign", {"stream": stream, "shift_ms": 50.0}).over()
         ).status == 204
 
-    def tapped(self) -> list[events.Event]:
-        self._tap._writer.close(10.0)
+    async def tapped(self) -> list[events.Event]:
+        """What the tap told of streams, once its server has stopped."""
+        await self._tap({"type": "lifespan"}, AsyncMock(), AsyncMock())
         found = [events.decode(line) for line in self._path.read_bytes().splitlines()]
         return [event for event in found if isinstance(event, events.StreamStart)]
 
@@ -54,7 +56,7 @@ def test_clients_of_one_address_at_once_are_told_apart_in_the_same_way(tmp_path:
         served = Served(tmp_path / "events.jsonl")
         await served.realigned(seed=1, **AUDIO)
         await served.realigned(seed=2, **AUDIO)
-        assert names(served.said) == names(served.tapped()) == ["10.0.0.1", "10.0.0.1#2"]
+        assert names(served.said) == names(await served.tapped()) == ["10.0.0.1", "10.0.0.1#2"]
 
     run(main())
 
@@ -64,7 +66,7 @@ def test_a_user_behind_a_long_request_has_its_name(tmp_path: Path, size: int) ->
     async def main() -> None:
         served = Served(tmp_path / "events.jsonl")
         await served.realigned(messages="x" * size, user="alice", **AUDIO)
-        assert names(served.said) == names(served.tapped()) == ["user=alice"]
+        assert names(served.said) == names(await served.tapped()) == ["user=alice"]
 
     run(main())
 
@@ -78,7 +80,7 @@ def test_alone_resumption_reads_as_much_of_a_request_as_the_tap_would(size: int,
         call = Exchange(app, "POST", "/v1/chat/completions", headers={"Accept": frames.MEDIA_TYPE})
         # A request's first piece is the last of the list.
         parts = [pieces[at : at + 65536] for at in range(0, len(pieces), 65536)]
-        call._request[:] = [
+        call.request[:] = [
             {"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts[::-1]
         ]
         await call.until(frame_count(1))

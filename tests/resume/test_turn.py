@@ -75,7 +75,7 @@ def test_text_that_was_sent_is_bounded_though_no_window_is_full() -> None:
     assert turn.shrink(1000, turn.end) is False, "a window that is not full is spared"
     assert turn.shrink(1000, turn.end, spare_window=False) is True
     assert 800 < turn.size <= 1000
-    oldest = turn._base
+    oldest = turn.oldest
     assert turn.find(0, oldest - 2).result == "gone"
     assert numbers(turn, turn.find(0, oldest - 1).entry) == list(range(oldest, 101))
     assert turn.find(0, 100) == ("hit", 101)

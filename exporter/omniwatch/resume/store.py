@@ -7,7 +7,7 @@ import base64
 import hmac
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from typing import Protocol
 
@@ -116,6 +116,9 @@ class Store:
 
     def __len__(self) -> int:
         return len(self._streams)
+
+    def __iter__(self) -> Iterator[ResumableTurn]:
+        return iter(self._streams.values())
 
     @property
     def reserved(self) -> int:

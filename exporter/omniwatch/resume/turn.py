@@ -85,6 +85,11 @@ class Turn:
         return self._base + len(self._wires)
 
     @property
+    def oldest(self) -> int:
+        """The number of the oldest entry that is held."""
+        return self._base
+
+    @property
     def whole(self) -> bool:
         """Whether all of the turn so far is held."""
         return self._base == 0

@@ -71,7 +71,7 @@ class Fate(Gilbert):
 
 def fated(*, up: set[int] | None = None, down: set[int] | None = None) -> Link:
     link = Link(still(rtt_ms=100), 1)
-    link._channels = {"up": Fate(up or set()), "down": Fate(down or set())}
+    link.channels = {"up": Fate(up or set()), "down": Fate(down or set())}
     return link
 
 

@@ -170,7 +170,8 @@ class Link:
         self.luck = random.Random(rng.random())
         """For frame mode."""
         self._jitter = random.Random(rng.random())
-        self._channels = {way: Gilbert(scenario.loss, random.Random(rng.random())) for way in ("up", "down")}
+        self.channels = {way: Gilbert(scenario.loss, random.Random(rng.random())) for way in ("up", "down")}
+        """What decides on the loss of a packet, by direction."""
         self._rto_s = scenario.rtt_ms / 1000 + RTO_FLOOR_S
 
     def flow(self, way: str) -> Flow:
@@ -185,7 +186,7 @@ class Link:
     def passes(self, way: str, at: float, *, behind: int = 0, rto_s: float = 0.0) -> float:
         """Return when a segment first sent at `at` is sent for the last time, `behind` others following it."""
         pause_s = rto_s or self._rto_s
-        channel = self._channels[way]
+        channel = self.channels[way]
         lost = channel.lost() or self.weather.down(at)
         if lost and behind >= 3:
             at += self.scenario.rtt_ms / 1000
