@@ -249,6 +249,16 @@ def failures_reference() -> str:
     return "\n".join(f"## {area}\n\n{table(failures.HEAD, rows)}" for area, rows in failures.reference())
 
 
+# ---- the manual's table
+
+
+def manual_reference() -> str:
+    """Give the table of the manual's front page, as links from the README beside `docs`."""
+    lines = (DOCS / "index.md").read_text(encoding="utf-8").splitlines(keepends=True)
+    rows = "".join(line for line in lines if line.startswith("|"))
+    return rows.replace("](", f"]({DOCS.name}/")
+
+
 # ---- pages
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
@@ -260,6 +270,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "failures": ("failures.md", failures_reference),
     "alerts": ("when-it-fires.md", alerts_reference),
     "alerts-zh": ("zh/when-it-fires.md", lambda: alerts_reference(1)),
+    "manual": ("../README.md", manual_reference),
 }
 
 
@@ -277,7 +288,7 @@ def pages() -> dict[Path, str]:
     """Return every file with a generated part, as it should be."""
     texts: dict[Path, str] = {}
     for name, (page, make) in PARTS.items():
-        path = DOCS / page
+        path = (DOCS / page).resolve()
         if path.exists():
             texts[path] = filled(texts.get(path) or path.read_text(encoding="utf-8"), name, make())
     texts[DOCS / "rooms.svg"] = rooms.picture(DOCS.parent / "exporter" / "omniwatch")
