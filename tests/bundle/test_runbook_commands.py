@@ -82,7 +82,7 @@ def test_every_program_is_known():
 
 
 def test_package_recommends_what_runbooks_name():
-    package = yaml.safe_load((data.root() / "deploy/packaging/nfpm.yaml").read_text())
+    package = yaml.safe_load((data.root() / "deploy/packaging/omniwatch.yaml").read_text())
     assert set(package["recommends"]) == set(PROGRAMS) - ESSENTIAL - {"omniwatch", *package["depends"]}
 
 

@@ -17,7 +17,7 @@ from omniwatch import __version__
 from omniwatch.system import needed
 
 NO_PIP = " in the environment that you installed from, and run its omniwatch (this one has no pip)"
-"""What an error adds where an extra cannot be installed: in /opt/omniwatch and in the Debian package."""
+"""What an error adds where an extra cannot be installed: in /opt/omniwatch and in the Debian packages."""
 
 NOT_ON_A_DEVICE = (
     "{}: a command of the desk, which is not on this machine: run it in the environment that omniwatch was installed from, "

@@ -1,15 +1,17 @@
-"""The Debian package on a real system: installed, running, beside a model server's unit, and purged without a trace."""
+"""The Debian packages on a real system: installed, running, beside a model server's unit, and purged without a trace."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from helpers.paths import CLONE
 from helpers.waiting import wait_until
+from omniwatch.bundle.program_files import is_for_desk
 from suites.system import server
 from suites.system.machine import Machine, put, run, snapshot
 from suites.system.operation import Operation
@@ -17,39 +19,89 @@ from suites.system.operation import Operation
 SIDECAR = "omniwatch.service"
 
 
+class Pair(NamedTuple):
+    """The packages of one architecture."""
+
+    device: Path
+    desk: Path
+
+
 @pytest.fixture(scope="module")
-def packages() -> dict[str, Path]:
+def packages() -> dict[str, Pair]:
     """Both packages by architecture, built anew."""
     run("env", f"BIN={Path(sys.prefix, 'bin')}", "deploy/packaging/build.sh", cwd=CLONE)
+
+    def newest(name: str) -> Path:
+        return max((CLONE / "dist").glob(name), key=os.path.getmtime)
+
     return {
-        arch: max((CLONE / "dist").glob(f"omniwatch_*_{arch}.deb"), key=os.path.getmtime)
+        arch: Pair(newest(f"omniwatch_*_{arch}.deb"), newest(f"omniwatch-desk_*_{arch}.deb"))
         for arch in ("amd64", "arm64")
     }
 
 
 @pytest.fixture(scope="module")
-def package(packages: dict[str, Path]) -> Path:
+def pair(packages: dict[str, Pair]) -> Pair:
     """This machine's."""
     return packages[run("dpkg", "--print-architecture").strip()]
 
 
+@pytest.fixture(scope="module")
+def package(pair: Pair) -> Path:
+    return pair.device
+
+
+@pytest.fixture(scope="module")
+def single(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One package of an older version that holds what the two of today hold."""
+    tree = tmp_path_factory.mktemp("single")
+    run("dpkg-deb", "-x", str(pair.desk), str(tree))
+    run("dpkg-deb", "-x", str(pair.device), str(tree))
+    run("dpkg-deb", "-e", str(pair.device), str(tree / "DEBIAN"))
+    control = tree / "DEBIAN/control"
+    version = run("dpkg-deb", "-f", str(pair.device), "Version").strip()
+    control.write_text(control.read_text().replace(f"Version: {version}\n", "Version: 0.0.9\n"))
+    (tree / "DEBIAN/md5sums").unlink()
+    package = tree.parent / "omniwatch_0.0.9.deb"
+    run("dpkg-deb", "--root-owner-group", "-b", str(tree), str(package))
+    return package
+
+
 @pytest.mark.parametrize(("arch", "elf_machine"), [("amd64", 62), ("arm64", 183)])
 def test_compiled_modules_are_of_the_architecture_and_for_every_python(
-    packages: dict[str, Path], tmp_path: Path, arch: str, elf_machine: int
+    packages: dict[str, Pair], tmp_path: Path, arch: str, elf_machine: int
 ) -> None:
-    run("dpkg-deb", "-x", str(packages[arch]), str(tmp_path))
+    for package in packages[arch]:
+        run("dpkg-deb", "-x", str(package), str(tmp_path))
     modules = list(tmp_path.rglob("*.so"))
     assert {int.from_bytes(path.read_bytes()[18:20], "little") for path in modules} == {elf_machine}
     named = {path.name for path in modules}
     for python in ("310", "311", "312", "313"):
-        assert len([name for name in named if f"cpython-{python}-" in name]) >= 3, (
-            "msgspec, PyYAML, MarkupSafe"
+        assert len([name for name in named if f"cpython-{python}-" in name]) >= 4, (
+            "msgspec, PyYAML, MarkupSafe, promql-parser"
         )
 
 
+def test_no_file_is_in_both_and_the_devices_has_nothing_of_the_desk(pair: Pair) -> None:
+    device, desk = (
+        {line.split()[-1] for line in run("dpkg-deb", "-c", str(package)).splitlines() if line[0] != "d"}
+        for package in pair
+    )
+    assert not device & desk
+    site = "./opt/omniwatch/site/"
+    of_desk = [
+        name
+        for name in device
+        if is_for_desk(name.removeprefix(site)) or name.startswith(f"{site}promql_parser")
+    ]
+    assert of_desk == []
+    assert {f"{site}omniwatch/desk/cli/plan.py", f"{site}omniwatch/client/__init__.py"} <= desk
+
+
 @pytest.fixture(scope="module")
-def before(machine: Machine, package: Path) -> dict[str, str]:
-    (machine.tree / "srv" / package.name).write_bytes(package.read_bytes())
+def before(machine: Machine, pair: Pair, single: Path) -> dict[str, str]:
+    for package in (*pair, single):
+        (machine.tree / "srv" / package.name).write_bytes(package.read_bytes())
     put(machine, server.PATH, server.PROGRAM, 0o755)
     return snapshot(machine.tree)
 
@@ -83,6 +135,27 @@ def test_the_model_servers_unit_is_added_to_it(machine: Machine) -> None:
 
 class TestOperation(Operation):
     """Of what the package brought."""
+
+
+def test_the_second_package_adds_the_desk_and_takes_it_away(machine: Machine, pair: Pair) -> None:
+    there = snapshot(machine.tree)
+    refused = machine.run("omniwatch", "plan", check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "install the Debian package omniwatch-desk" in refused.stderr
+    machine.run("dpkg", "-i", f"/srv/{pair.desk.name}")
+    assert "At a desk:" in machine.run("omniwatch", "--help").stdout
+    assert "code2wav" in machine.run("omniwatch", "plan", "--profile", "orin-int4").stdout
+    machine.run("omniwatch", "bench", "chain", "--help")
+    said = machine.run(
+        "/opt/omniwatch/venv/bin/python", "-I", "-c", "import omniwatch.client, omniwatch.desk.chain.session"
+    )
+    assert said.stderr == ""
+    refused = machine.run("dpkg", "-r", "omniwatch", check=False)
+    assert refused.returncode != 0
+    assert machine.show(SIDECAR, "ActiveState") == "active"
+    machine.run("dpkg", "-r", "omniwatch-desk")
+    assert {name for name in changed(there, machine) if not name.startswith("var/lib/")} == set()
+    assert machine.show(SIDECAR, "ActiveState") == "active"
 
 
 def test_a_changed_config_survives_an_upgrade(machine: Machine, package: Path) -> None:
@@ -121,3 +194,21 @@ def test_removing_and_purging_leave_no_file_behind(machine: Machine, before: dic
     assert {name for name in left if not name.startswith(kept)} == set()
     machine.run("dpkg", "-P", "omniwatch")
     assert changed(before, machine) - {"var/lib/qwen3-omni"} == set(), "but the model server's own state"
+
+
+@pytest.mark.parametrize("first", ["omniwatch", "omniwatch-desk"])
+def test_the_single_package_of_before_becomes_two_which_go_in_either_order(
+    machine: Machine, before: dict[str, str], pair: Pair, single: Path, first: str
+) -> None:
+    machine.run("dpkg", "-i", f"/srv/{single.name}")
+    apt = ("apt-get", "-o", "APT::Sandbox::User=root", "--no-install-recommends", "--yes")
+    machine.run(*apt, "install", *(f"/srv/{package.name}" for package in pair))
+    plan = "/opt/omniwatch/site/omniwatch/desk/cli/plan.py"
+    assert machine.run("dpkg", "-S", plan).stdout == f"omniwatch-desk: {plan}\n"
+    assert machine.show(SIDECAR, "ActiveState") == "active"
+    assert "code2wav" in machine.run("omniwatch", "plan", "--profile", "orin-int4").stdout
+    second = "omniwatch" if first == "omniwatch-desk" else "omniwatch-desk"
+    for name in (first, second):
+        machine.run("dpkg", "--force-depends", "-r", name)
+    machine.run("dpkg", "-P", "omniwatch", "omniwatch-desk")
+    assert changed(before, machine) - {"var/lib/qwen3-omni"} == set()
