@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 import urllib.parse
@@ -104,6 +105,32 @@ def test_the_centre_hears_of_the_device(machine: Machine, joined: str) -> None:
     again = machine.run("omniwatch", *server.INSTALL, "--fleet")
     assert again.stdout == "nothing to change\n"
     assert machine.show(UPLINK, "MainPID") == pid
+
+
+def test_the_installed_program_asks_the_centre(machine: Machine) -> None:
+    shown = machine.run(
+        "omniwatch", "fleet", "status", "--prometheus.url", "http://127.0.0.1:8428", check=False
+    )
+    assert shown.returncode in (0, 1), shown.stderr
+    assert re.search(r"^.*depot.*orin-7|^.*orin-7.*depot", shown.stdout, re.MULTILINE), shown.stdout
+
+
+def test_the_installed_program_serves_a_fleets_targets(machine: Machine) -> None:
+    fleet = "devices: [{name: orin-7, address: 10.8.0.7:9842, site: depot, model: orin-64}]"
+    machine.run("sh", "-c", f"echo '{fleet}' > /run/fleet.yaml")
+    machine.run(
+        "systemd-run", "--unit=targets", "/usr/local/bin/omniwatch", "fleet", "serve", "/run/fleet.yaml"
+    )
+    fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9844/targets').read().decode())"
+    served = wait_until(
+        lambda: machine.run("python3", "-c", fetch, check=False).stdout,
+        timeout=30,
+        what="targets to be served",
+    )
+    machine.run("systemctl", "stop", "targets")
+    (group,) = json.loads(served)
+    assert group["targets"] == ["10.8.0.7:9842"]
+    assert group["labels"]["device"] == "orin-7"
 
 
 def test_what_waits_for_the_centre_outlasts_a_restart_of_the_uplink(machine: Machine) -> None:

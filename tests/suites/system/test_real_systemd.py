@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import pytest
 
+from helpers.runbooks import fenced, inline
 from helpers.waiting import wait_until
 from suites.system import server
 from suites.system.machine import Machine, put, snapshot
@@ -70,6 +73,31 @@ def test_status_tells_of_the_quota_that_does_not_apply(machine: Machine) -> None
     metrics = answering(machine)
     assert metrics['omni_server_cpu_quota_asked_cores{unit="qwen3-omni.service"}'] == 0.5
     assert 'omni_server_cpu_quota_cores{unit="qwen3-omni.service"}' not in metrics
+
+
+def typed() -> list[str]:
+    """Return the commands of `omniwatch` that runbooks name, made ready to be run here.
+
+    Those that set a quota are run where the machine has one (test_throttled).
+    """
+    words = [words for command in fenced() + inline() for words in command.programs()]
+    lines = {shlex.join(found) for found in words if found[0] == "omniwatch" and "--apply" not in found}
+    return sorted(
+        re.sub(r"--seconds \d+", "--seconds 5", re.sub(r"--out$", "--out /run/bundle", line)).replace(
+            "NAME", "int4"
+        )
+        for line in lines
+    )
+
+
+@pytest.mark.parametrize("command", typed())
+def test_each_command_of_a_runbook_runs_by_the_installed_program(machine: Machine, command: str) -> None:
+    """It may find a fault, or lack what this machine does not have; it says so in words of its own."""
+    done = machine.run("sh", "-c", f"cd /run && {command} < /dev/null", check=False)
+    assert done.returncode in (0, 1, 2)
+    assert not re.search(
+        "Traceback|No such command|command of the desk|pip install", done.stdout + done.stderr
+    )
 
 
 class TestOperation(Operation):
