@@ -1,16 +1,16 @@
-"""The failure table of the manual, from failures.yaml, the rules and the routing that a site is given."""
+"""The failure table of the manual, from the catalogue of alerts, failures.yaml, the rules and the routing that a site is given."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 
-from omniwatch.bundle import render
+from omniwatch.bundle import catalogue, render
 from omniwatch.settings import Settings
 
 FILE = Path(__file__).with_name("failures.yaml")
@@ -20,32 +20,49 @@ misses the heartbeat after a minute."""
 _MATCHER = re.compile(r'(\w+)=~?"(.*)"')
 
 
-class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One row of the table; failures.yaml says what the fields are."""
+class Untold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of failures.yaml: a failure that no alert tells of."""
 
     failure: str
+    nobody: str
     tests: list[str]
+
+
+class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of failures.yaml."""
+
+    area: str
+    rows: list[Untold] = []
+
+
+class Row(NamedTuple):
+    """One row of the table: of an alert, or of none and why."""
+
+    failure: str
+    tests: Sequence[str]
     alert: str = ""
     cause: str = ""
     seen_s: int = 0
     nobody: str = ""
 
-    def __post_init__(self) -> None:
-        """Refuse a row that names an alert and says that nobody is told, or neither."""
-        if bool(self.alert) == bool(self.nobody):
-            raise ValueError(f'"{self.failure}": expected either `alert` or `nobody`')
 
-
-class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The failures of one part of the picture."""
-
-    area: str
-    rows: list[Failure]
-
-
-def areas() -> list[Area]:
-    """Return the table. Raises msgspec.ValidationError."""
-    return msgspec.convert(yaml.safe_load(FILE.read_text(encoding="utf-8")), list[Area])
+def areas() -> dict[str, list[Row]]:
+    """Return the rows of each part: those of alerts as the catalogue has them, then the others. Raises ValueError."""
+    found: dict[str, list[Row]] = {}
+    told = [(name, row) for name, entry in catalogue.load().items() for row in entry.failures]
+    for area in msgspec.convert(yaml.safe_load(FILE.read_text(encoding="utf-8")), list[Area]):
+        found[area.area] = [
+            *(
+                Row(row.failure, row.tests, name, row.cause, row.seen_s)
+                for name, row in told
+                if row.area == area.area
+            ),
+            *(Row(row.failure, row.tests, nobody=row.nobody) for row in area.rows),
+        ]
+    for name, row in told:
+        if row.area not in found:
+            raise ValueError(f"{catalogue.FILE}: {name}: {FILE.name} has no area {row.area!r}")
+    return found
 
 
 def rules(bundle: render.Files) -> dict[str, dict[str, Any]]:
@@ -90,7 +107,7 @@ def told(rule: dict[str, Any]) -> str:
     return "heartbeat" if severity == "none" else severity
 
 
-def within_s(row: Failure, rule: dict[str, Any]) -> int:
+def within_s(row: Row, rule: dict[str, Any]) -> int:
     """Return the seconds from a failure until somebody is told."""
     return row.seen_s + seconds(rule.get("for", "0s")) + DELIVERY_S[rule["labels"]["severity"]]
 
@@ -99,7 +116,7 @@ def _time(s: int) -> str:
     return f"{s} s" if s < 120 else f"{round(s / 60)} min" if s < 7200 else f"{round(s / 3600)} h"
 
 
-def _cells(row: Failure, bundle: render.Files, known: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+def _cells(row: Row, bundle: render.Files, known: dict[str, dict[str, Any]]) -> tuple[str, ...]:
     tests = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in row.tests)
     if row.nobody:
         return row.failure, "nobody", row.nobody, "", "", tests
@@ -113,8 +130,8 @@ def reference() -> Iterator[tuple[str, Iterator[tuple[str, ...]]]]:
     """Yield each area's name and its rows."""
     bundle = render.render(Settings())
     known = rules(bundle)
-    for area in areas():
-        yield area.area, (_cells(row, bundle, known) for row in area.rows)
+    for area, rows in areas().items():
+        yield area, (_cells(row, bundle, known) for row in rows)
 
 
 HEAD = ("failure", "who is told", "by which rule, or why nobody", "within", "silences", "test")

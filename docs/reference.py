@@ -23,7 +23,7 @@ import page_picture
 import rooms
 from field_docs import Field, fields
 from omniwatch import cli, events
-from omniwatch.bundle import render
+from omniwatch.bundle import catalogue, render
 from omniwatch.cli import main
 from omniwatch.fleet import uplink_metrics
 from omniwatch.metrics import stream_metrics
@@ -223,6 +223,7 @@ GROUPS = {
 
 def alerts_reference(language: int = 0) -> str:
     """List every alert with its severity, its summary and its runbook: English (0) or Chinese (1)."""
+    known = catalogue.load()
     groups: dict[str, dict[str, tuple[str, ...]]] = {}
     words = ({"page": "page", "ticket": "ticket"}, {"page": "立即呼叫", "ticket": "工单"})[language]
     runbooks = "../../runbooks" if language else "../runbooks"
@@ -232,8 +233,10 @@ def alerts_reference(language: int = 0) -> str:
         severity = rule.get("labels", {}).get("severity", "")
         said = words.get(severity, "always fires" if not language else "一直触发（心跳）")
         said = f"**{said}**" if severity == "page" else said
-        groups.setdefault(group, {}).setdefault(alert, (f"[{alert}]({runbooks}/{alert}.md)", said, summary))
-    head = (("alert", "severity", "what it says"), ("告警", "级别", "含义"))[language]
+        cells = (f"[{alert}]({runbooks}/{alert}.md)", said, summary)
+        why = () if language else (known[alert].why,)
+        groups.setdefault(group, {}).setdefault(alert, (*cells, *why))
+    head = (("alert", "severity", "what it says", "why this severity"), ("告警", "级别", "含义"))[language]
     text = []
     for group in sorted(groups, key=lambda name: [*GROUPS, name].index(name)):
         text.append(f"\n### {GROUPS.get(group, (group, group))[language]}\n\n")

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from helpers import inhibition
 from helpers.bundles import rendered
-from helpers.inhibition import CAUSES, EXPLAINS
-from omniwatch.bundle import trial_page
+from omniwatch.bundle import catalogue, trial_page
 from omniwatch.desk.backtest.rules import seconds
-from omniwatch.notify.messages import WORST_FIRST
 from omniwatch.settings import SettingsError, parse
 
 CONFIG = "deploy/alertmanager/alertmanager.yml"
@@ -40,9 +39,7 @@ def bundle(tmp_path_factory) -> Path:
 
 def alerts(bundle: Path) -> dict[str, dict[str, str]]:
     """Return the labels of each alert."""
-    files = [yaml.safe_load(path.read_text()) for path in bundle.glob("alerts/*.rules.yaml")]
-    rules = [rule for file in files for group in file["groups"] for rule in group["rules"]]
-    return {rule["alert"]: rule["labels"] for rule in rules if "alert" in rule}
+    return {rule["alert"]: rule["labels"] for rule in inhibition.rules(bundle)}
 
 
 def config(bundle: Path) -> dict:
@@ -114,18 +111,20 @@ def test_every_alert_has_a_kind_of_fault_and_prometheus_says_it(bundle):
     assert set(given.values()) == {"speech", "server", "sight", "device"}
 
 
-def test_every_page_has_a_place_in_the_order_of_messages(bundle):
-    pages = {name for name, labels in alerts(bundle).items() if labels["severity"] == "page"}
-    assert pages <= set(WORST_FIRST)
-    assert len(WORST_FIRST) == len(set(WORST_FIRST))
+def test_a_message_lists_first_what_explains_the_others():
+    known = catalogue.load()
+    order = catalogue.worst_first(known)
+    assert set(order) == {name for name, entry in known.items() if entry.severity == "page"}
+    assert order[0] == "ModelServerDown"
+    assert order.index("SiteSilent") < order.index("DeviceSilent")
 
 
-def test_only_a_page_silences_and_only_what_the_rules_have(bundle):
-    severities = {name: labels["severity"] for name, labels in alerts(bundle).items()}
-    for source, targets in EXPLAINS.items():
-        assert severities[source] == "page"
-        assert targets <= set(severities)
-    assert {severities[name] for name in CAUSES} == {"page"}
+def test_only_a_page_silences_and_by_a_cause_that_it_gives(bundle):
+    given = inhibition.causes(bundle)
+    for name, entry in inhibition.CATALOGUE.items():
+        for explained in entry.explains:
+            assert entry.severity == "page", name
+            assert set(explained.causes) <= set(given[name])
     for rule in config(bundle)["inhibit_rules"]:
         assert rule["equal"] == ["site", "device"]
         assert 'device=~".+"' in rule["source_matchers"]

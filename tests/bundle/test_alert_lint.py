@@ -110,7 +110,7 @@ def test_every_alert_leads_to_its_page_and_to_a_panel_that_leads_back(bundle):
 def test_a_shipped_alert_that_no_panel_shows_any_more_is_found(tmp_path):
     root = data_folders(tmp_path / "data")
     replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent]", "runbooks: [StreamSilent]")
-    assert lints.of_bundle(rendered(tmp_path / "out", root=root)) == [
+    assert lints.of_bundle(rendered(tmp_path / "out", root=root), root) == [
         "alert: StreamSilent: no annotation dashboard_url: no panel of a dashboard has it among its `alerts`"
     ]
 
@@ -128,8 +128,6 @@ def test_every_alert_says_in_chinese_what_it_is(bundle):
     assert len(set(said.values())) == len(said)
     for text in said.values():
         assert re.fullmatch(r"[^a-z]*[\u4e00-\u9fff].*。", text)
-    catalogue = (data.root() / "alerts/zh.jinja").read_text()
-    assert set(re.findall(r'^  "(\w+)":', catalogue, flags=re.MULTILINE)) == set(said)
 
 
 WEIRD = """

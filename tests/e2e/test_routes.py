@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from helpers.bundles import HOSTILE, rendered
 from helpers.fake_robots import SECRET, StandIn
-from helpers.inhibition import CAUSES, EXPLAINS, silenced
+from helpers.inhibition import CATALOGUE, EXPLAINING, causes, silenced
 from helpers.waiting import wait_until
 from omniwatch.bundle.alertmanager import of
 from omniwatch.bundle.health import firing
@@ -68,12 +67,6 @@ class Alertmanager:
 NO_WEBHOOKS = "receivers: {page_webhook_url: '', ticket_webhook_url: ''}"
 
 
-def severities(bundle: Path) -> dict[str, str]:
-    files = [yaml.safe_load(path.read_text()) for path in bundle.glob("alerts/*.rules.yaml")]
-    rules = [rule for file in files for group in file["groups"] for rule in group["rules"]]
-    return {rule["alert"]: rule["labels"]["severity"] for rule in rules if "alert" in rule}
-
-
 def fired(name: str, severity: str, **labels: str) -> dict[str, Any]:
     return {
         "labels": {"alertname": name, "severity": severity, "instance": "orin:9842", **labels},
@@ -82,24 +75,18 @@ def fired(name: str, severity: str, **labels: str) -> dict[str, Any]:
     }
 
 
-def faults(bundle: Path) -> dict[str, str]:
-    prometheus = yaml.safe_load((bundle / "deploy/prometheus/prometheus.yml").read_text())
-    rules = prometheus["alerting"]["alert_relabel_configs"]
-    return {name: rule["replacement"] for rule in rules for name in rule["regex"].split("|")}
-
-
 @pytest.mark.parametrize("sources", [1, 2])
 def test_each_alert_silences_what_it_explains_on_its_own_device_and_nothing_else(tmp_path, sources):
     """Every alert that silences, of each cause, paired with every other, has a device of its own, and half of another one."""
     paths = [f"tail:/run/omniwatch/{number}.jsonl" for number in range(sources)]
     alertmanager = Alertmanager(tmp_path, f"{NO_WEBHOOKS}\nsources: {json.dumps(paths)}")
-    severity, fault = severities(alertmanager.bundle), faults(alertmanager.bundle)
+    causes_of = causes(alertmanager.bundle)
     pairs = [
         (one, cause, other)
-        for one in {*CAUSES, *EXPLAINS}
-        for cause in CAUSES.get(one, ("",))
-        for other in fault
-        if one != other
+        for one in sorted(EXPLAINING)
+        for cause in causes_of[one]
+        for other, entry in CATALOGUE.items()
+        if other != one and entry.fault
     ]
     expected, posted = {}, []
     for number, (one, cause, other) in enumerate(pairs):
@@ -108,12 +95,10 @@ def test_each_alert_silences_what_it_explains_on_its_own_device_and_nothing_else
             (f"{number}-alone", ((other, ""),)),
         ):
             for name, why in named:
-                labels = {"device": device, "fault": fault[name]} | ({"cause": why} if why else {})
-                posted.append(fired(name, severity[name], **labels))
+                labels = {"device": device, "fault": CATALOGUE[name].fault} | ({"cause": why} if why else {})
+                posted.append(fired(name, CATALOGUE[name].severity, **labels))
                 expected[device, name] = any(
-                    silenced(source, its, name, severity[name], fault[name], sources=sources)
-                    for source, its in named
-                    if source != name
+                    silenced(source, its, name, sources=sources) for source, its in named if source != name
                 )
     try:
         alertmanager.post(posted)

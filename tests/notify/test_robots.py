@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from helpers.fake_robots import webhook
+from omniwatch.bundle import catalogue
 from omniwatch.notify import messages, robots
 from omniwatch.notify.messages import Message
 from omniwatch.notify.outbox import Outbox
@@ -22,7 +23,8 @@ FEISHU = "yKzlnG5gJbbUvULgjP0QN/V99n1fNH31XG8Rrvl9pfk="
 
 
 def composed(body: bytes, language: str = "en", severity: str = "page") -> Message:
-    return messages.compose(messages.decode(body), severity, language, SHANGHAI)
+    order = catalogue.worst_first(catalogue.load())
+    return messages.compose(messages.decode(body), severity, language, SHANGHAI, worst_first=order)
 
 
 def message(group: str, severity: str = "ticket", text: str = "words") -> Message:

@@ -17,10 +17,9 @@ from typing import Any
 import jinja2
 from prometheus_client.utils import floatToGoString
 
-from omniwatch.bundle import dashboards, data, profiles
+from omniwatch.bundle import catalogue, dashboards, data, profiles
 from omniwatch.bundle.dashboards import Place
 from omniwatch.bundle.yaml_text import load_yaml
-from omniwatch.notify.messages import WORST_FIRST
 from omniwatch.settings import Settings
 from omniwatch.system import atomic_write
 from omniwatch.system.closest import closest
@@ -57,14 +56,20 @@ def render(
     they are, in the order of their paths. With `only`, these files of `paths` alone.
 
     The fields of `settings` are the templates' variables (webhooks that are not said are the bridge's), the `defaults` of
-    all, the model server's `profile`, `worst_first`, and `panel_of`: for an alert's name the panel that shows it. The same settings give
-    the same bytes. Raises RenderError.
+    all, the model server's `profile`, and `panel_of`: for an alert's name the panel that shows it. So are the `catalogue` of
+    alerts, and `worst_first`, `by_fault` and `inhibitions` of it. The same settings give the same bytes. Raises RenderError.
     """
     root = root or data.root()
     environment = _environment(root)
     variables: dict[str, Any] = {name: getattr(settings, name) for name in settings.__struct_fields__}
     variables["defaults"] = Settings()
-    variables["worst_first"] = WORST_FIRST
+    try:
+        variables["catalogue"] = alerts = catalogue.load(root)
+    except catalogue.CatalogueError as error:
+        raise RenderError(str(error)) from error
+    variables["worst_first"] = catalogue.worst_first(alerts)
+    variables["by_fault"] = catalogue.by_fault(alerts)
+    variables["inhibitions"] = catalogue.inhibitions(alerts)
     variables["receivers"] = settings.receivers.beside(settings.notify)
     if (root / profiles.FOLDER).is_dir():
         try:
@@ -116,6 +121,8 @@ def _text(environment: jinja2.Environment, name: str, variables: Mapping[str, An
         raise RenderError(f"{error.name}:{error.lineno}: {error.message}") from error
     except jinja2.TemplateError as error:
         raise RenderError(f"{name}: {error.message}") from error
+    except catalogue.CatalogueError as error:
+        raise RenderError(str(error)) from error
 
 
 def select(known: Collection[PurePosixPath], names: tuple[str, ...]) -> list[PurePosixPath]:

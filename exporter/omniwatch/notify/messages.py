@@ -42,12 +42,6 @@ WORDS = {
         "seconds": "秒",
     },
 }
-WORST_FIRST = (
-    "ModelServerDown", "AnswersFailing", "StreamSilent",
-    "CodecDrift", "TokenRTT", "TurnsOutOfSync", "RedLineBurn", "SidecarBlind",
-    "SiteSilent", "DeviceSilent",
-)  # fmt: skip
-"""The pages, in the order in which a message lists them: what explains the others first, then what listeners suffer most."""
 MAX_ALERTS = 10
 """So many alerts of a group are told one by one."""
 
@@ -91,11 +85,26 @@ def decode(body: bytes) -> Group:
 
 
 def compose(
-    group: Group, severity: str, language: str, zone: tzinfo | None, *, first: bool = True
+    group: Group,
+    severity: str,
+    language: str,
+    zone: tzinfo | None,
+    *,
+    worst_first: Sequence[str] = (),
+    first: bool = True,
 ) -> Message:
-    """Write the message of a group, times in `zone` (None: the device's own). The worst alert comes first and names it."""
+    """Write the message of a group, times in `zone` (None: the device's own).
+
+    The worst alert comes first and names the message: one that fires, then by its place in `worst_first`, then by its age.
+    """
     words = WORDS[language]
-    alerts = sorted(group.alerts, key=_badness)
+    ranks = {name: rank for rank, name in enumerate(worst_first)}
+
+    def badness(alert: Alert) -> tuple[bool, int, datetime]:
+        rank = ranks.get(alert.labels.get("alertname", ""), len(ranks))
+        return alert.status != "firing", rank, alert.starts_at
+
+    alerts = sorted(group.alerts, key=badness)
     worst = alerts[0] if alerts else None
     annotations = worst.annotations if worst else {}
     name = worst.labels.get("alertname", "alerts") if worst else "alerts"
@@ -116,13 +125,6 @@ def compose(
         *([f"{words['access']}: `{access}`"] if access else []),
     ]
     return Message(group.group_key, severity, group.status == "firing", title, "\n\n".join(lines), first)
-
-
-def _badness(alert: Alert) -> tuple[bool, int, datetime]:
-    """Return what to sort by: what fires first, then as WORST_FIRST has it, then what began first."""
-    name = alert.labels.get("alertname", "")
-    rank = WORST_FIRST.index(name) if name in WORST_FIRST else len(WORST_FIRST)
-    return alert.status != "firing", rank, alert.starts_at
 
 
 def _common(alerts: Sequence[Alert], label: str) -> str:

@@ -39,7 +39,7 @@ _opener = urllib.request.build_opener(_Stay)
 
 
 class NotifyError(ValueError):
-    """The bridge cannot work with these settings; the message is one line."""
+    """The bridge cannot work with these settings or this installation; the message is one line."""
 
 
 class Sender:

@@ -13,6 +13,7 @@ from pathlib import Path
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from omniwatch.bundle import catalogue
 from omniwatch.notify import messages
 from omniwatch.notify.metrics import Metrics
 from omniwatch.notify.queue_file import QueueFile
@@ -29,6 +30,10 @@ class WebhookServer:
     def __init__(self, settings: Notify, zone: tzinfo | None = None, state_dir: Path | None = None) -> None:
         self.metrics = Metrics()
         self._zone = zone
+        try:
+            self._worst_first = catalogue.worst_first(catalogue.load())
+        except catalogue.CatalogueError as error:
+            raise NotifyError(str(error)) from error
         self._open: set[str] = set()
         """The groups whose first message was taken and that are not over."""
         kept = QueueFile(state_dir, settings.try_for_s)
@@ -86,7 +91,10 @@ class WebhookServer:
             group = messages.decode(body)
             first = group.group_key not in self._open
             for sender in takers:
-                sender.put(messages.compose(group, severity, sender.robot.language, self._zone, first=first))
+                language, ranked = sender.robot.language, self._worst_first
+                sender.put(
+                    messages.compose(group, severity, language, self._zone, worst_first=ranked, first=first)
+                )
             if group.status == "firing":
                 self._open.add(group.group_key)
             else:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from helpers.lints import dashboards, runbooks
-from omniwatch.bundle import links
+from omniwatch.bundle import catalogue, links
 from omniwatch.bundle.dashboard_json import Model
 
 Parsed = dict[Path, dict[str, Any]]
@@ -50,6 +50,26 @@ def lint(rules: Parsed, tests: Parsed, pages: dict[str, str]) -> Iterator[tuple[
         if f"{name}.md" not in pages:
             problems.append(f"no runbook page runbooks/{name}.md")
         yield from ((name, problem) for problem in problems)
+
+
+def lint_catalogue(rules: Parsed, entries: catalogue.Catalogue) -> Iterator[tuple[str, str]]:
+    """Yield each alert that is not in its rule and in the catalogue alike."""
+    known = {rule["alert"]: rule for rule in of_rules(rules)}
+    for name in sorted(known.keys() - entries.keys()):
+        yield name, f"no entry in {catalogue.FILE}"
+    for name, entry in entries.items():
+        if name not in known:
+            yield name, "no rule has this name"
+            continue
+        said = known[name].get("annotations", {})
+        for field in ("summary", "summary_zh"):
+            if said.get(field) != getattr(entry, field):
+                yield name, f"{field} is not the catalogue's"
+        if known[name].get("labels", {}).get("severity") != entry.severity:
+            yield name, "severity is not the catalogue's"
+        for row in entry.failures:
+            if row.cause not in known[name]["expr"]:
+                yield name, f"the rule gives no cause {row.cause}"
 
 
 def lint_pages(rules: Parsed, pages: dict[str, str], models: dict[str, Model]) -> Iterator[tuple[str, str]]:
