@@ -80,7 +80,7 @@ bench: $(READY)  ## ratios against peers, on this machine
 	@deploy/setup.sh mtail prometheus victoria-metrics g++ libcurl4-openssl-dev
 	@for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
-adversary: $(READY)  ## attacks made up at random, for half an hour: connections, races, secrets, settings
+adversary: $(READY)  ## attacks made up at random, for half an hour: connections, races, secrets, settings, kills
 	@deploy/setup.sh prometheus prometheus-alertmanager
 	@for attack in tests/adversary/[a-z]*.py; do echo "== $$attack"; $(BIN)/python $$attack || exit 1; done
 

@@ -136,7 +136,7 @@ def _files(root: Path) -> Finding:
     if known is None:
         packaged = is_packaged(root)
         return Finding("files", packaged, "installed as a package" if packaged else "not installed")
-    odd = []
+    odd = ["an installation has not ended: run it again"] if known.intended else []
     for path, wanted in known.files.items():
         try:
             now = state_of(at(root, PurePosixPath(path)))

@@ -23,13 +23,14 @@ from omniwatch.settings import Server, Settings, SettingsError
 
 
 class Plan(NamedTuple):
-    """What an installation finds and what it is to write. `before` is the manifest that is there, `bundle` the files for
-    Debian's Prometheus and Alertmanager.
+    """What an installation finds and what it is to write. `before` is what an earlier one has written, `bundle` the files for
+    Debian's Prometheus and Alertmanager. `listed` is the manifest that is there, which may be of one that was killed.
     """
 
     asked: Asked
     wanted: list[Item]
     bundle: render.Files
+    listed: Manifest | None
     before: Manifest | None
     changes: list[Item]
     gone: list[PurePosixPath]
@@ -45,9 +46,10 @@ def plan(asked: Asked, *, force: bool = False, as_diff: bool = False) -> Plan:
     bundle = _bundle(asked) if asked.with_prometheus else {}
     services = {item.path.name: item.content.decode() for item in wanted if _is_service(item)}
     systemctl.verify(services, root)
-    before = installed_files.manifest(root, force=force)
+    listed = installed_files.manifest(root, force=force)
+    before = installed_files.settled(root, listed) if listed else None
     changes = pending(root, before, wanted, force=force or as_diff)
-    return Plan(asked, wanted, bundle, before, changes, leftovers(before, wanted, asked))
+    return Plan(asked, wanted, bundle, listed, before, changes, leftovers(before, wanted, asked))
 
 
 def _is_service(item: Item) -> bool:
@@ -63,11 +65,14 @@ def write(plan: Plan) -> list[PurePosixPath]:
     """Write all of it; return the files of the bundle that were written. Raises OSError."""
     root = plan.asked.root
     systemctl.leave(root, _change(plan).stopped)
-    rendered = render.write(plan.bundle, at(root, BUNDLE))
-    if plan.changes or plan.gone or plan.before is None:
-        installed_files.write(root, plan.before, plan.wanted, plan.changes, plan.gone)
-        if root == Path("/"):
-            compile_program()
+    installed_files.sweep(root, plan.listed, (BUNDLE / path for path in render.paths()))
+    if not plan.changes and not plan.gone and plan.listed and not plan.listed.intended:
+        return render.write(plan.bundle, at(root, BUNDLE))
+    with installed_files.announced(root, plan.before, plan.wanted, plan.changes, plan.gone):
+        rendered = render.write(plan.bundle, at(root, BUNDLE))
+        installed_files.write(root, plan.changes, plan.gone)
+    if root == Path("/"):
+        compile_program()
     return rendered
 
 
@@ -80,7 +85,12 @@ def tell(plan: Plan, rendered: list[PurePosixPath], *, start: bool) -> list[str]
 
 
 def _change(plan: Plan, rendered: Sequence[PurePosixPath] = ()) -> units.Change:
-    return units.change(plan.asked, [item.path for item in plan.changes], plan.gone, bundle=bool(rendered))
+    written = [item.path for item in plan.changes]
+    if plan.listed:
+        # One that was killed has written these and restarted nothing.
+        files, intended = plan.listed.files, plan.listed.intended
+        written += [PurePosixPath(path) for path, state in intended.items() if files.get(path) != state]
+    return units.change(plan.asked, written, plan.gone, bundle=bool(rendered))
 
 
 def site(root: Path, profile: str | None, device_memory_gb: float | None) -> Settings:

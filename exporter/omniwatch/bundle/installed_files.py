@@ -1,16 +1,20 @@
-"""Write an installation's files all or none, list them in a manifest, and remove them completely.
+"""Write an installation's files, list them in a manifest, and remove them completely.
 
+The manifest comes first, as what is intended, and goes last: an installation or a removal that was killed is ended by the next run.
 Paths are the device's own; `root` is where its file tree is, "/" on the device itself.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -24,17 +28,46 @@ UNITS = PurePosixPath("/etc/systemd/system")
 MANIFEST = HOME / "manifest.json"
 MAX_LINKS = 40
 """Links on the way to a file, as many as the kernel follows."""
+MAX_BYTES = 8 << 20
+"""Bytes of a manifest. Installed with everything it has some 200,000."""
+_FOLDERS = (HOME, UNITS, CONFIG.parent)
+_FILES = tuple(
+    map(
+        PurePosixPath,
+        ("/usr/local/bin/omniwatch", "/etc/sysusers.d/omniwatch.conf", "/etc/tmpfiles.d/omniwatch.conf"),
+    )
+)
 
 
 class Manifest(msgspec.Struct):
     """What an installation wrote: a SHA-256 for each file, "-> target" for each link; which of them are configs; and the
-    directories it made.
+    directories it made. `intended` is what an installation that has not ended is to write.
     """
 
     version: str
     files: dict[str, str]
     configs: list[str] = []
     directories: list[str] = []
+    intended: dict[str, str] = {}
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """Lock a file tree against a second installation or removal. Raises InstallError while another one holds it, and OSError."""
+    # Any account may open "/", and could hold a lock on it for good.
+    lock = Path("/run/omniwatch.install.lock") if root == Path("/") else root
+    flags = os.O_RDONLY if lock == root else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    opened = os.open(lock, flags, 0o600)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InstallError(
+                f"{root}: another `omniwatch install` or `uninstall` is at work here; run this again when it has ended"
+            ) from error
+        yield
+    finally:
+        os.close(opened)
 
 
 def at(root: Path, path: PurePosixPath) -> Path:
@@ -70,20 +103,78 @@ def is_packaged(root: Path) -> bool:
 
 
 def manifest(root: Path, which: PurePosixPath = MANIFEST, *, force: bool = False) -> Manifest | None:
-    """What was installed; None when nothing was, with `force` also where its list is damaged. Raises InstallError."""
+    """What was installed; None when nothing was, with `force` also where its list is damaged. Raises InstallError, also for a list
+    of what no installation writes.
+    """
     path = at(root, which)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InstallError(f"{path}: not a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise InstallError(f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    try:
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"longer than {MAX_BYTES} bytes")
+        known = msgspec.json.decode(content, type=Manifest)
+        for wrong in _foreign(root, known):
+            raise ValueError(wrong)
+    except (ValueError, RecursionError) as error:
         if force:
             return None
         raise InstallError(
             f"{path}: {error}; `omniwatch install --force` with the options of before writes it anew"
         ) from error
+    return known
+
+
+def _foreign(root: Path, known: Manifest) -> Iterator[str]:
+    """Yield what of a manifest no installation has written: paths elsewhere, and those that lead elsewhere."""
+    looked_at: set[PurePosixPath] = set()
+    folders = set(known.directories)
+    for text in (*known.files, *known.intended, *known.configs, *folders):
+        path = PurePosixPath(text)
+        if text in folders:
+            is_ours = any(path in place.parents for place in (*_FOLDERS, *_FILES)) or path in _FOLDERS
+            between = {path, *path.parents}
+        else:
+            is_ours = path in _FILES
+            between = set(path.parents)
+        inside = next((folder for folder in _FOLDERS if folder in path.parents), None)
+        if not _is_plain(text) or not (is_ours or inside):
+            yield f"{text[:200]!r} is none of an installation's"
+            return
+        between = {folder for folder in between if inside in folder.parents}
+        if any(at(root, folder).is_symlink() for folder in between - looked_at):
+            yield f"{text[:200]!r} leads through a link"
+            return
+        looked_at |= between
+
+
+def _is_plain(text: str) -> bool:
+    path = PurePosixPath(text)
+    return text.isprintable() and str(path) == text and path.is_absolute() and ".." not in path.parts
+
+
+def settled(root: Path, known: Manifest) -> Manifest:
+    """Return what is there of an installation that was killed: of what it intended that which was written."""
+    written = {
+        path: state
+        for path, state in known.intended.items()
+        if (path in known.configs and os.path.lexists(at(root, PurePosixPath(path))))
+        or _is_in_state(at(root, PurePosixPath(path)), state)
+    }
+    return msgspec.structs.replace(known, files=known.files | written, intended={})
+
+
+def _is_in_state(path: Path, state: str) -> bool:
+    try:
+        return state_of(path) == state
+    except OSError:
+        return False
 
 
 def state_of(path: Path) -> str | None:
@@ -101,37 +192,88 @@ def wanted_state(item: Item) -> str:
     return f"-> {item.link}" if item.link else hashlib.sha256(item.content).hexdigest()
 
 
-def write(
+@contextmanager
+def announced(
     root: Path,
     known: Manifest | None,
     wanted: list[Item],
     changes: list[Item],
-    gone: Iterable[PurePosixPath],
-) -> None:
-    """Stage every change beside its target, then rename all; remove what is gone. `known` is what was written before.
+    gone: list[PurePosixPath],
+) -> Iterator[None]:
+    """List what is intended in the manifest, and when the context has ended what is there. `known` is what was written before.
 
-    Raises OSError that names the file; then, and when it is interrupted, nothing is half written.
+    When the context raises and nothing that was intended is there, the manifest of before is put back. Raises OSError.
     """
-    gone = list(gone)
     missing = _missing_directories(root, [*(item.path for item in changes), MANIFEST])
-    made: list[Path] = []
+    path = at(root, MANIFEST)
+    before = path.read_bytes() if path.exists() else None
+    intent = _intent(known, wanted, missing)
     try:
         for directory in missing:
-            path = _folder(root, directory)
-            made.append(path)
-            path.mkdir()
-            path.chmod(0o755)
-        with atomic_write.replacing_all() as stage:
-            for item in [*changes, _manifest_item(root, known, wanted, missing, gone)]:
-                _write(item, stage(at(root, item.path)))
+            if directory in MANIFEST.parents:
+                _make(root, directory)
+        atomic_write.replace(path, _written(intent), mode=0o644, durable=True)
+        for directory in missing:
+            if directory not in MANIFEST.parents:
+                _make(root, directory)
+        yield
     except BaseException:
-        for path in reversed(made):
-            if path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
+        if not any(_is_in_state(at(root, item.path), wanted_state(item)) for item in changes):
+            with suppress(OSError):
+                if before is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    atomic_write.replace(path, before, mode=0o644, durable=True)
+                remove_empty(root, missing)
         raise
-    for old in gone:
+    remove_empty(root, map(PurePosixPath, intent.directories))
+    atomic_write.replace(path, _written(_outcome(root, intent, gone)), mode=0o644, durable=True)
+
+
+def write(root: Path, changes: list[Item], gone: Iterable[PurePosixPath]) -> None:
+    """Stage every change beside its target, then rename all; remove what is gone.
+
+    A unit comes after the files that it names and goes before them. Raises OSError that names the file; then, and when
+    it is interrupted, nothing is half written.
+    """
+    with atomic_write.replacing_all() as stage:
+        for item in sorted(changes, key=lambda item: _turn(item.path)):
+            _write(item, stage(at(root, item.path)))
+    for old in sorted(gone, key=_turn, reverse=True):
         at(root, old).unlink(missing_ok=True)
-    remove_empty(root, {*missing, *map(PurePosixPath, known.directories if known else ())})
+
+
+def _turn(path: PurePosixPath) -> int:
+    """Return a file's place in the order of writing: first what units name, then units, then the links that start them."""
+    return path.is_relative_to(UNITS) + (path.parent.suffix == ".wants")
+
+
+def _make(root: Path, directory: PurePosixPath) -> None:
+    path = _folder(root, directory)
+    path.mkdir(exist_ok=True)
+    path.chmod(0o755)
+
+
+def sweep(root: Path, known: Manifest | None, more: Iterable[PurePosixPath] = ()) -> None:
+    """Remove what one that was killed has left staged beside its files, or beside `more`. Raises OSError."""
+    names: dict[PurePosixPath, set[str]] = {}
+    listed = (*known.files, *known.intended) if known else ()
+    for path in (MANIFEST, *map(PurePosixPath, listed), *more):
+        names.setdefault(path.parent, set()).add(path.name)
+    for folder, of_folder in names.items():
+        here = _folder(root, folder)
+        for staged in here.iterdir() if here.is_dir() else ():
+            name = atomic_write.staged_for(staged.name)
+            if name in of_folder:
+                staged.unlink()
+
+
+def is_begun(root: Path) -> bool:
+    """Whether our folder is there and has nothing in it, but for a manifest that one was killed over."""
+    home = at(root, HOME)
+    return home.is_dir() and all(
+        atomic_write.staged_for(path.name) == MANIFEST.name for path in home.iterdir()
+    )
 
 
 def _write(item: Item, temporary: Path) -> None:
@@ -140,7 +282,7 @@ def _write(item: Item, temporary: Path) -> None:
         return
     temporary.write_bytes(item.content)
     temporary.chmod(item.mode)
-    if item.kind != "program" or item.path == MANIFEST:
+    if item.kind != "program":
         # A power cut after the renames must not leave these empty: nothing but --force would mend that.
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -152,24 +294,22 @@ def _missing_directories(root: Path, paths: Iterable[PurePosixPath]) -> list[Pur
     return sorted(parent for parent in parents if not _folder(root, parent).exists())
 
 
-def _manifest_item(
-    root: Path,
-    known: Manifest | None,
-    wanted: Iterable[Item],
-    made: Iterable[PurePosixPath],
-    gone: Iterable[PurePosixPath],
-) -> Item:
+def _intent(known: Manifest | None, wanted: Iterable[Item], made: Iterable[PurePosixPath]) -> Manifest:
     before = known or Manifest(__version__, {})
-    left = before.files.keys() - set(map(str, gone))
-    there = {p: before.files[p] for p in left if os.path.lexists(at(root, PurePosixPath(p)))}
     now = {str(item.path): item for item in wanted}
-    kept = Manifest(
+    return Manifest(
         __version__,
-        there | {path: wanted_state(item) for path, item in now.items()},
+        before.files,
         sorted({*before.configs, *(path for path, item in now.items() if item.kind == "config")}),
         sorted({*before.directories, *map(str, made)}),
+        {path: wanted_state(item) for path, item in now.items()},
     )
-    return Item(MANIFEST, _written(kept))
+
+
+def _outcome(root: Path, intent: Manifest, gone: Iterable[PurePosixPath]) -> Manifest:
+    left = intent.files.keys() - set(map(str, gone))
+    there = {p: intent.files[p] for p in left if os.path.lexists(at(root, PurePosixPath(p)))}
+    return msgspec.structs.replace(intent, files=there | intent.intended, intended={})
 
 
 def _written(kept: Manifest) -> bytes:
@@ -184,14 +324,30 @@ def leave_word(root: Path, where: PurePosixPath, left: Manifest) -> None:
 
 
 def remove(root: Path, paths: Iterable[PurePosixPath], directories: Iterable[PurePosixPath]) -> None:
-    """Remove files, links and whole trees, then those of the directories that this leaves empty. Raises OSError."""
-    for path in paths:
-        target = at(root, path)
-        if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target)
-        else:
-            target.unlink(missing_ok=True)
+    """Remove files, links and whole trees, units before what they name, then those of the directories that this leaves empty.
+    Raises OSError.
+    """
+    for path in sorted(paths, key=_turn, reverse=True):
+        _remove(at(root, path))
     remove_empty(root, directories)
+
+
+def remove_with_its_list(root: Path, folder: PurePosixPath, manifest: PurePosixPath) -> None:
+    """Remove a whole tree, the manifest in it last. Raises OSError."""
+    target = at(root, folder)
+    if target.is_dir() and not target.is_symlink():
+        for path in list(target.iterdir()):
+            if path.name != manifest.name:
+                _remove(path)
+        _remove(target / manifest.name)
+    _remove(target)
+
+
+def _remove(target: Path) -> None:
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target)
+    else:
+        target.unlink(missing_ok=True)
 
 
 def remove_empty(root: Path, directories: Iterable[PurePosixPath]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from omniwatch import __version__
-from omniwatch.bundle import installed_files, systemctl, units, wiring
+from omniwatch.bundle import installed_files, render, systemctl, units, wiring
 from omniwatch.bundle.installed_files import MANIFEST, Manifest, at, is_packaged, manifest, state_of
 from omniwatch.bundle.program_files import HOME, InstallError
 from omniwatch.settings import Server
@@ -45,9 +45,10 @@ def removal(root: Path, *, purge: bool) -> Removal:
     removal, which left configuration and state behind.
     """
     packaged = is_packaged(root)
-    installed = manifest(root)
+    listed = manifest(root)
+    installed = installed_files.settled(root, listed) if listed else None
     known = installed or (manifest(root, LEFT) if purge else None)
-    if known is None and packaged:
+    if known is None and (packaged or installed_files.is_begun(root)):
         known = Manifest(__version__, {})
     tuned = dropin.own_files(root)
     if known is None:
@@ -69,7 +70,9 @@ def removal(root: Path, *, purge: bool) -> Removal:
     left = None
     if installed and not purge and kept:
         left = Manifest(
-            installed.version, {str(p): installed.files[str(p)] for p in (*changed, *own)}, installed.configs
+            installed.version,
+            {str(p): installed.files.get(str(p), "") for p in (*changed, *own)},
+            installed.configs,
         )
     if purge:
         # The user's own files beside ours in /etc/omniwatch (certificates, passwords) are configuration of it as well.
@@ -98,10 +101,19 @@ def carry_out(root: Path, plan: Removal) -> tuple[Removal, list[str]]:
     for target in plan.tuned:
         # The reload comes once, when all is gone.
         change.revert(Server(unit=dropin.unit_of(target), container_id_file=""), root, lambda: None)
-    installed_files.remove(root, plan.paths, plan.directories)
+    rendered = [wiring.BUNDLE / path for path in render.paths()]
+    installed_files.sweep(root, manifest(root), (LEFT, *rendered))
     if plan.left:
         installed_files.leave_word(root, LEFT, plan.left)
-    return plan, faults + systemctl.forget(root, plan.stopped, account=plan.account)
+    # The manifests go last: until then a removal that is killed can be run again.
+    last = {CONFIG_DIRECTORY: LEFT, LEFT: LEFT, HOME: MANIFEST, MANIFEST: MANIFEST}
+    installed_files.remove(root, [path for path in plan.paths if path not in last], plan.directories)
+    faults += systemctl.forget(root, plan.stopped, account=plan.account)
+    for path, manifested in last.items():
+        if path in plan.paths:
+            installed_files.remove_with_its_list(root, path, manifested)
+    installed_files.remove_empty(root, plan.directories)
+    return plan, faults
 
 
 def _dropins(plan: Removal) -> list[PurePosixPath]:

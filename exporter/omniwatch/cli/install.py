@@ -89,6 +89,7 @@ def command(
     """
     from omniwatch.bundle import install, systemctl
     from omniwatch.bundle.health import next_steps
+    from omniwatch.bundle.installed_files import alone
     from omniwatch.bundle.program_files import InstallError
     from omniwatch.bundle.units import Asked
 
@@ -98,6 +99,8 @@ def command(
         raise click.UsageError("--with-tap adds to the model server of --profile.")
     root = root.resolve()
     try:
+        if not (dry_run or as_diff):
+            ctx.with_resource(alone(root))
         config = install.site(root, profile, device_memory_gb)
         asked = Asked(root, config, profile is not None, with_tap, fleet, with_prometheus)
         plan = install.plan(asked, force=force, as_diff=as_diff)

@@ -38,11 +38,14 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
       sudo omniwatch uninstall --purge --dry-run
     """
     from omniwatch.bundle import uninstall
+    from omniwatch.bundle.installed_files import alone
     from omniwatch.bundle.program_files import InstallError
     from omniwatch.tune import dropin
 
     root = root.resolve()
     try:
+        if not dry_run:
+            ctx.with_resource(alone(root))
         plan = uninstall.removal(root, purge=purge)
         if dry_run:
             plan, readers = uninstall.foreseen(root, plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,12 @@ def replacing_all() -> Iterator[Callable[[Path], Path]]:
     finally:
         for beside, _ in staged:
             beside.unlink(missing_ok=True)
+
+
+def staged_for(name: str) -> str:
+    """Return the name of the file that a file of this name was to take the place of; "" when it was not made here."""
+    found = re.fullmatch(r"\.(.+)\.\d+", name)
+    return found[1] if found else ""
 
 
 def _beside(target: Path) -> Path:

@@ -1,0 +1,31 @@
+"""Install, upgrade, uninstall and purge, each killed at every one of its writes: the second run has to end it."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from helpers.adversary import asked, report
+from helpers.killed_installations import KINDS, Scene
+
+
+def main() -> int:
+    """Print the counts and what was found; 1 where anything was."""
+    options = asked("every", int, 1, "every how many writes; with more than 1 the seed says which")
+    counts: Counter[str] = Counter()
+    failures: list[str] = []
+    for kind in KINDS:
+        with tempfile.TemporaryDirectory() as directory:
+            scene = Scene(kind, Path(directory))
+            for number in range(1 + options.seed % options.every, scene.writes + 1, options.every):
+                counts[kind] += 1
+                if wrong := scene.play(number):
+                    failures.append(f"{kind} killed at write {number} of {scene.writes}: {wrong}")
+    return report(counts, failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

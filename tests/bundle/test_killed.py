@@ -1,0 +1,143 @@
+"""Installations and removals that are killed midway, two at once, and lists of files that lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, snapshot, status, uninstall
+from helpers.killed_installations import KINDS, Scene
+from helpers.trees import grow
+from omniwatch.bundle import installed_files, systemctl
+
+SHARE = 4
+"""Writes of each kind that are tried here, by a seed; `make adversary` tries every one."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_run_ends_what_was_killed_at_a_write(tmp_path: Path, kind: str) -> None:
+    scene = Scene(kind, tmp_path)
+    seed = random.randrange(1 << 30)
+    numbers = random.Random(seed).sample(range(1, scene.writes), SHARE - 1)
+    found = {number: scene.play(number) for number in (*numbers, scene.writes)}
+    assert not any(found.values()), f"seed {seed}: {found}"
+
+
+def test_a_second_one_at_the_same_time_is_refused_in_a_line(root: Path) -> None:
+    install(root)
+    before = snapshot(root)
+    with installed_files.alone(root):
+        for done in (install(root, "--profile", "orin"), uninstall(root, "--purge")):
+            assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+            assert "another `omniwatch install` or `uninstall` is at work here" in done.stderr
+        assert uninstall(root, "--dry-run").exit_code == 0
+    assert snapshot(root) == before
+    assert uninstall(root).exit_code == 0
+
+
+def test_status_says_that_an_installation_has_not_ended(root: Path) -> None:
+    install(root)
+    listed = json.loads((root / MANIFEST).read_text())
+    listed["intended"] = {f"/{UNIT}": "of a newer version"}
+    (root / MANIFEST).write_text(json.dumps(listed))
+    told = json.loads(status(root, "--json").stdout)[0]
+    assert (told["ok"], told["says"]) == (False, "an installation has not ended: run it again")
+    assert install(root).exit_code == 0
+    assert json.loads(status(root, "--json").stdout)[0]["ok"] is True
+
+
+def test_what_a_killed_one_wrote_is_restarted_by_the_next(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(root)
+    listed = json.loads((root / MANIFEST).read_text())
+    listed["intended"] = {f"/{UNIT}": listed["files"].pop(f"/{UNIT}")}
+    (root / MANIFEST).write_text(json.dumps(listed))
+    restarts: list[list[str]] = []
+
+    def arrive(root: Path, *, restarted: list[str], **_: object) -> list[str]:
+        restarts.append(list(restarted))
+        return []
+
+    monkeypatch.setattr(systemctl, "arrive", arrive)
+    install(root)
+    install(root)
+    assert restarts == [["omniwatch.service"], []]
+
+
+def _entries(field: str, *names: str) -> dict[str, object]:
+    return {"version": "1", "files": {}} | {field: dict.fromkeys(names, "0")}
+
+
+@pytest.mark.parametrize(
+    ("listed", "says"),
+    [
+        (
+            _entries("files", "/home/user/notes.service"),
+            "'/home/user/notes.service' is none of an installation's",
+        ),
+        (_entries("files", "/opt/omniwatch/../../etc/passwd"), "is none of an installation's"),
+        (_entries("intended", "/etc/passwd"), "'/etc/passwd' is none of an installation's"),
+        (_entries("files", "opt/omniwatch/a"), "is none of an installation's"),
+        (_entries("files", "//opt/omniwatch/a"), "is none of an installation's"),
+        (_entries("files", "/opt/omniwatch"), "is none of an installation's"),
+        (_entries("files", "/opt/omniwatch/a\x1b[2J"), "is none of an installation's"),
+        (_entries("files", "/opt/omniwatch/elsewhere/passwd"), "leads through a link"),
+        (_entries("files", *(f"/opt/omniwatch/{number}" for number in range(1_000_000))), "longer than"),
+        ({"version": "1", "files": {}, "configs": ["/etc/passwd"]}, "is none of an installation's"),
+        ({"version": "1", "files": {}, "directories": ["/home/user"]}, "is none of an installation's"),
+        (
+            {"version": "1", "files": {}, "directories": ["/opt/omniwatch/elsewhere"]},
+            "leads through a link",
+        ),
+        ("[" * 100_000, "; `omniwatch install --force`"),
+    ],
+    ids=str.split(
+        "outside above intended relative slashes folder escape link million configs directories linked deep"
+    ),
+)
+def test_a_list_that_names_what_is_not_ours_removes_nothing(
+    root: Path, listed: dict[str, object] | str, says: str
+) -> None:
+    grow(
+        root,
+        "home/user/notes.service: mine\nopt/omniwatch/elsewhere -> /etc\netc/passwd: root:x:0:0::/:/bin/sh",
+    )
+    (root / MANIFEST).write_text(listed if isinstance(listed, str) else json.dumps(listed))
+    before = snapshot(root)
+    for done in (uninstall(root), uninstall(root, "--purge"), install(root)):
+        assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1), done.output[-2000:]
+        assert says in done.stderr
+        assert len(done.stderr) < 1000
+    assert json.loads(status(root, "--json").stdout)[0]["ok"] is False
+    assert snapshot(root) == before
+
+
+def test_a_list_that_is_no_file_is_not_waited_for(root: Path) -> None:
+    (root / MANIFEST).parent.mkdir(parents=True)
+    os.mkfifo(root / MANIFEST)
+    done = uninstall(root)
+    assert (done.exit_code, done.stderr) == (2, f"Error: {root / MANIFEST}: not a file\n")
+
+
+def test_what_a_killed_one_was_to_replace_is_not_ours(root: Path) -> None:
+    """With --force it had said so, and had not come to it."""
+    grow(root, f"{UNIT}: [Service]\n{CONFIG}: {{}}")
+    before = (root / UNIT).read_bytes()
+    intended = {f"/{UNIT}": "0"}
+    grow(root, f"{MANIFEST}: {json.dumps({'version': '1', 'files': {}, 'intended': intended})}")
+    assert uninstall(root, "--purge").exit_code == 0
+    assert (root / UNIT).read_bytes() == before
+
+
+def test_what_was_left_staged_goes_and_what_only_looks_like_it_stays(tmp_path: Path) -> None:
+    root = device(tmp_path)
+    install(root)
+    grow(root, "etc/omniwatch/.mine.123: not staged\netc/systemd/system/.omniwatch.service.123: staged")
+    assert install(root).output == "nothing to change\n"
+    assert (root / "etc/omniwatch/.mine.123").exists()
+    assert not (root / "etc/systemd/system/.omniwatch.service.123").exists()
