@@ -152,7 +152,11 @@ def answering(words: bytes) -> Iterator[str]:
     ("words", "ok", "says"),
     [
         (b"SSH-2.0-OpenSSH_9.2\r\n", False, "not an answer in HTTP: SSH-2.0-OpenSSH_9.2"),
-        (b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", False, "not an answer in HTTP: "),
+        (
+            b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            False,
+            "the connection ended in the middle of the answer",
+        ),
         (b"HTTP/1.1 503 No\r\nContent-Length: 8\r\n\r\nno\nspool", False, "not ready: no spool"),
         (
             b"HTTP/1.1 503 No\r\nContent-Length: 34\r\n\r\ntail:/a: No such file or directory",

@@ -209,7 +209,7 @@ def test_commands_and_addresses_that_fail_are_one_line(tmp_path):
         run(["ls", str(tmp_path / "gone")])
     with pytest.raises(AbsentError, match=r"^http://127\.0\.0\.1:1/: .*refused"):
         fetch("http://127.0.0.1:1/")
-    with pytest.raises(AbsentError, match="unknown url type"):
+    with pytest.raises(AbsentError, match="nonsense: expected http://HOST:PORT"):
         fetch("nonsense")
 
 

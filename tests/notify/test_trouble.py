@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from helpers.fake_robots import StandIn, webhook
+from helpers.hostile_http import ENDLESS, HEADS, hostile, unresolvable
 from helpers.waiting import wait_until
 from omniwatch.notify.messages import Message
 from omniwatch.notify.metrics import Metrics
@@ -90,8 +91,30 @@ def test_whatever_a_robot_or_its_address_is_the_next_message_is_carried(
     assert bridge.answer("/-/healthy", None)[0] == 200
     (tmp_path / "url").write_text(stand_in.url)
     wait_until(lambda: stand_in.taken)
-    assert caplog.records[0].fields["why"] == ("NotifyError" if url else "BadStatusLine")
+    assert caplog.records[0].fields["why"] == ("NotifyError" if url else "MalformedError")
     assert "tok" not in caplog.text + capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_robot_that_never_comes_to_an_end_holds_nothing_up(tmp_path, stand_in, name):
+    speech, pause_s = ENDLESS[name]
+    with hostile(speech, pause_s, HEADS.get(name, b"")) as url:
+        bridge = WebhookServer(notify(tmp_path, url, timeout_s=1.0))
+        bridge.answer("/page", webhook())
+        wait_until(lambda: later(bridge) == 1)
+    (tmp_path / "url").write_text(stand_in.url)
+    wait_until(lambda: stand_in.taken)
+    bridge.senders[0].stop(20)
+
+
+def test_a_robots_name_that_does_not_resolve_holds_nothing_up(tmp_path, stand_in, monkeypatch):
+    with unresolvable(monkeypatch):
+        bridge = WebhookServer(notify(tmp_path, "http://slow.example/send", timeout_s=1.0))
+        bridge.answer("/page", webhook())
+        wait_until(lambda: later(bridge) == 1)
+        (tmp_path / "url").write_text(stand_in.url)
+        wait_until(lambda: stand_in.taken)
+    bridge.senders[0].stop(20)
 
 
 def test_the_bridge_is_not_healthy_without_its_senders(tmp_path, stand_in):

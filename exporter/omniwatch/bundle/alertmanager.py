@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import ssl
-import urllib.error
 import urllib.parse
-import urllib.request
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from omniwatch.settings import Settings
+from omniwatch.system import http
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
@@ -92,15 +90,14 @@ class Alertmanager:
             where, why = getattr(error, "filename", None), getattr(error, "strerror", None)
             raise AlertmanagerError(f"{where or self.url}: {why or error}") from error
         try:
-            request = urllib.request.Request(self.url + path, body, headers)
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
-                found: bytes = answer.read(MAX_ANSWER_BYTES)
-                return found
-        except urllib.error.HTTPError as error:
-            raise AlertmanagerError(f"{self.url}: HTTP {error.code} {error.reason}") from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", error)
-            raise AlertmanagerError(f"{self.url}: {getattr(why, 'strerror', None) or why}") from error
+            with http.ask(
+                self.url + path, timeout_s=TIMEOUT_S, body=body, headers=headers, context=context
+            ) as answer:
+                if not answer.ok:
+                    raise AlertmanagerError(f"{self.url}: HTTP {answer.status} {answer.reason}")
+                return answer.read(MAX_ANSWER_BYTES)
+        except http.HttpError as error:
+            raise AlertmanagerError(f"{self.url}: {error}") from error
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import http.client
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -21,9 +18,11 @@ from omniwatch.bundle.units import SIDECAR, watched
 from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.host import cgroup, systemd
 from omniwatch.settings import Settings, SettingsError, load
+from omniwatch.system import http
 from omniwatch.system.dbus import BusError
 
 TIMEOUT_S = 5.0
+MAX_METRICS_BYTES = 16 * 2**20
 UNAUTHORIZED = 'omni_resume_strangers_total{reason="unauthorized"}'
 ABSENT = os.strerror(errno.ENOENT)
 
@@ -214,27 +213,25 @@ def _values(families: Iterable[Metric], unit: str) -> dict[str, float]:
 def _answer(settings: Settings) -> Finding:
     address = f"http://{settings.site.exporter}/-/ready"
     try:
-        try:
-            with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
-                return Finding("sidecar", True, f"ready at {address}: {_line(answer.read(200))}")
-        except urllib.error.HTTPError as error:
-            why = _line(error.read(500))
-            if why and all(part.endswith(ABSENT) for part in why.split("; ")):
-                return Finding("sidecar", None, f"waits for the first event: {why}")
-            return Finding("sidecar", False, f"not ready: {why}")
-    except (OSError, ValueError) as error:
-        return Finding("sidecar", False, f"{address}: {getattr(error, 'reason', error)}")
-    except http.client.HTTPException as error:
-        said = _line(str(error).encode()[:100])
-        return Finding("sidecar", False, f"{address}: not an answer in HTTP: {said or type(error).__name__}")
+        with http.ask(address, timeout_s=TIMEOUT_S) as answer:
+            if answer.ok:
+                return Finding("sidecar", True, f"ready at {address}: {_line(answer.read(200, cut=True))}")
+            why = _line(answer.read(500, cut=True))
+    except http.HttpError as error:
+        return Finding("sidecar", False, f"{address}: {error}")
+    if why and all(part.endswith(ABSENT) for part in why.split("; ")):
+        return Finding("sidecar", None, f"waits for the first event: {why}")
+    return Finding("sidecar", False, f"not ready: {why}")
 
 
 def unauthorized(settings: Settings) -> Iterator[Finding]:
     """Say how often somebody asked for a turn without the key that it began with, where the sidecar says that it happened."""
     try:
-        with urllib.request.urlopen(f"http://{settings.site.exporter}/metrics", timeout=TIMEOUT_S) as answer:
-            lines = answer.read().decode("utf-8", "replace").splitlines()
-    except (OSError, ValueError, http.client.HTTPException):
+        with http.ask(f"http://{settings.site.exporter}/metrics", timeout_s=TIMEOUT_S) as answer:
+            lines = (
+                answer.read(MAX_METRICS_BYTES).decode("utf-8", "replace").splitlines() if answer.ok else []
+            )
+    except http.HttpError:
         return
     times = next((line.rpartition(" ")[2] for line in lines if line.startswith(UNAUTHORIZED)), "0")
     if float(times):

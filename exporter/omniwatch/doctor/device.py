@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import BinaryIO
 
 from omniwatch.doctor.pseudonyms import Pseudonyms
 from omniwatch.settings import Settings
+from omniwatch.system import http
 
 COMMAND_S = 20.0
 FETCH_S = 5.0
@@ -49,13 +48,13 @@ def run(command: list[str]) -> str:
 def fetch(url: str) -> str:
     """Return what an address answers with status 200. Raises AbsentError."""
     try:
-        with urllib.request.urlopen(url, timeout=FETCH_S) as answer:
-            return str(answer.read(MOST_BYTES).decode("utf-8", "replace"))
-    except urllib.error.HTTPError as error:
-        said = error.read(500).decode("utf-8", "replace").strip().partition("\n")[0]
-        raise AbsentError(f"{url}: status {error.code}" + (f": {said}" if said else "")) from error
-    except (OSError, ValueError) as error:
-        raise AbsentError(f"{url}: {getattr(error, 'reason', None) or error}") from error
+        with http.ask(url, timeout_s=FETCH_S) as answer:
+            if answer.ok:
+                return answer.read(MOST_BYTES, cut=True).decode("utf-8", "replace")
+            said = answer.read(500, cut=True).decode("utf-8", "replace").strip().partition("\n")[0]
+            raise AbsentError(f"{url}: status {answer.status}" + (f": {said}" if said else ""))
+    except http.HttpError as error:
+        raise AbsentError(f"{url}: {error}") from error
 
 
 def _regular(path: Path) -> BinaryIO:

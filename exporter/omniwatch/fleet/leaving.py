@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 
 from omniwatch.fleet.uplink_metrics import OFF
 from omniwatch.settings import Settings
+from omniwatch.system import http
 
 TIMEOUT_S = 5.0
 
@@ -38,8 +38,9 @@ def say_off(settings: Settings, now: float) -> None:
             "fleet.agent: prometheus takes no word; give this device `hours` in the fleet file"
         )
     address = f"http://{fleet.agent_address}/api/v1/import/prometheus"
-    request = urllib.request.Request(address, line(settings, now).encode())
     try:
-        urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
-    except OSError as error:
-        raise LeavingError(f"{address}: {getattr(error, 'reason', error)}") from error
+        with http.ask(address, timeout_s=TIMEOUT_S, body=line(settings, now).encode()) as answer:
+            if not answer.ok:
+                raise LeavingError(f"{address}: HTTP {answer.status} {answer.reason}")
+    except http.HttpError as error:
+        raise LeavingError(f"{address}: {error}") from error

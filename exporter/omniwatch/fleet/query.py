@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import ssl
-import urllib.request
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from omniwatch.system import prometheus_api
+from omniwatch.system import http, prometheus_api
 
 TIMEOUT_S = 30.0
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
@@ -32,13 +31,6 @@ class _Series(msgspec.Struct):
     value: tuple[float, str]
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: the token is for this address and no other."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Refuse; the redirection is then an HTTP error like others."""
-
-
 class Centre:
     """A Prometheus API at `url`, asked with a bearer token where there is one. Raises QueryError."""
 
@@ -52,8 +44,8 @@ class Centre:
         if not url.startswith(("http://", "https://")):
             raise QueryError(f'expected http://… or https://…, got "{url}"')
         try:
-            urllib.request.Request(url)
-        except ValueError as error:
+            http.Connection(url, http.Deadline(timeout_s))
+        except http.HttpError as error:
             raise QueryError(f"{url}: {error}") from error
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
@@ -61,10 +53,9 @@ class Centre:
         if token_file is not None:
             self._headers["Authorization"] = f"Bearer {_token(token_file)}"
         try:
-            context = ssl.create_default_context(cafile=ca_file)
+            self._context = ssl.create_default_context(cafile=ca_file)
         except OSError as error:
             raise QueryError(f"{ca_file}: {error.strerror or error}") from error
-        self._opener = urllib.request.build_opener(_Stay, urllib.request.HTTPSHandler(context=context))
 
     def instant(self, expression: str) -> list[Sample]:
         """Return what an expression is now. Raises QueryError."""
@@ -77,7 +68,7 @@ class Centre:
                 fields,
                 timeout_s=self._timeout_s,
                 headers=self._headers,
-                opener=self._opener,
+                context=self._context,
             )
         except prometheus_api.ApiError as error:
             code = f"{error.code} " if error.code else ""

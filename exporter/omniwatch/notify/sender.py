@@ -6,11 +6,8 @@ import logging
 import re
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from omniwatch.notify import messages, robots
@@ -19,6 +16,7 @@ from omniwatch.notify.outbox import Outbox
 from omniwatch.notify.queue_file import QueueFile
 from omniwatch.notify.robots import Verdict
 from omniwatch.settings.receivers import Notify, Robot
+from omniwatch.system import http
 
 log = logging.getLogger(__name__)
 MAX_ANSWER = 64 * 2**10
@@ -26,16 +24,6 @@ IDLE_S = 60.0
 STRUCK = "***"
 MIN_SECRET = 6
 """Shorter parts of an address are no secret: /v2, hook, send."""
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follow no redirection: the message would be left behind, and its address be shown to another host."""
-
-    def redirect_request(self, *args: Any) -> None:
-        """Return no other request."""
-
-
-_opener = urllib.request.build_opener(_Stay)
 
 
 class NotifyError(ValueError):
@@ -134,12 +122,12 @@ class Sender:
             url, secret = self._secrets()
             request = robots.request(self.robot, url, secret, message, self._wall())
             headers = {"Content-Type": "application/json; charset=utf-8"}
-            call = urllib.request.Request(request.url, request.body, headers)
-            with _opener.open(call, timeout=self._timeout_s) as answer:
-                verdict, why = robots.verdict(self.robot.kind, answer.status, answer.read(MAX_ANSWER))
+            with http.ask(
+                request.url, timeout_s=self._timeout_s, body=request.body, headers=headers
+            ) as answer:
+                body = answer.read(MAX_ANSWER, cut=True) if answer.status == 200 else b""
+                verdict, why = robots.verdict(self.robot.kind, answer.status, body)
                 return verdict, without(why, url, request.url, secret)
-        except urllib.error.HTTPError as error:
-            return robots.verdict(self.robot.kind, error.code, b"")
         except Exception as error:
             # Whatever it is, the next message must find the thread alive; and its text may hold the address, whose token
             # is a secret.

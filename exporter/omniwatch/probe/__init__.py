@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from omniwatch.system.http import one_line
+
 if TYPE_CHECKING:
     from omniwatch.probe.transcript import Words
 
@@ -20,7 +22,7 @@ class TurnFailedError(Exception):
     """A turn did not go well; `outcome` is one of OUTCOMES, the message one line."""
 
     def __init__(self, outcome: str, detail: str) -> None:
-        super().__init__(" ".join(detail.split()))
+        super().__init__(one_line(detail))
         self.outcome = outcome
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import socket
 from typing import Any
 
 import msgspec
 
 from omniwatch.media.sse import DONE, Events, TooLongError
 from omniwatch.probe import Turn, TurnFailedError
-from omniwatch.probe.report import STREAM_HEADER, connect
+from omniwatch.probe.report import STREAM_HEADER
 from omniwatch.probe.target import PATHS, Target
-from omniwatch.probe.turn import MAX_MESSAGE_BYTES, Asking, Hearing, explain, take_turn
+from omniwatch.probe.turn import MAX_ANSWER_S, MAX_MESSAGE_BYTES, Asking, Hearing, take_turn
+from omniwatch.system import http
 from omniwatch.tap.audio import duration_ms
 from omniwatch.tap.chat import Chunk, Waveform
 
 READ_BYTES = 65536
+MAX_MODELS_BYTES = 2**20
 
 
 _chunk = msgspec.json.Decoder(Chunk)
@@ -39,40 +39,38 @@ class ChatClient:
         """Nothing stays open between turns."""
 
     def _converse(self, hearing: Hearing) -> None:
-        connection = connect(self._target, self._asking.timeout_s)
+        target = self._target
+        connection = http.Connection(target.base, http.Deadline(self._asking.timeout_s, self._asking.clock))
         try:
             self._connect(connection)
             if self._model is None:
                 self._model = self._served_model(connection)
-            # The answer may take the socket along with it; its timeout is set on each wait.
-            link = connection.sock
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             hearing.ask(self._asking.clock())
-            connection.request("POST", self._target.prefix + PATHS["chat"], self._question(), self._headers())
-            response = connection.getresponse()
-            hearing.answered_as(response.headers.get(STREAM_HEADER))
-            _check(response)
-            self._listen(response, link, hearing)
+            connection.deadline.extend(self._asking.timeout_s)
+            answer = connection.request(
+                "POST", target.prefix + PATHS["chat"], self._question(), self._headers()
+            )
+            hearing.answered_as(answer.headers.get(STREAM_HEADER))
+            _check(answer)
+            self._listen(answer, connection.deadline, hearing)
         finally:
             connection.close()
 
-    def _connect(self, connection: http.client.HTTPConnection) -> None:
+    def _connect(self, connection: http.Connection) -> None:
         try:
             connection.connect()
-        except OSError as error:
-            raise TurnFailedError("unreachable", f"{self._target.authority}: {explain(error)}") from error
+        except http.UnreachableError as error:
+            raise TurnFailedError("unreachable", f"{self._target.authority}: {error}") from error
 
-    def _served_model(self, connection: http.client.HTTPConnection) -> str:
+    def _served_model(self, connection: http.Connection) -> str:
         """Ask for the model's name; the empty one stands for whatever the server has."""
-        connection.request("GET", self._target.prefix + "/v1/models", headers=self._headers())
-        response = connection.getresponse()
-        body = response.read()
-        if response.will_close:
-            connection.close()
+        answer = connection.request("GET", self._target.prefix + "/v1/models", headers=self._headers())
+        body = answer.read(MAX_MODELS_BYTES)
+        if answer.ends_connection:
             self._connect(connection)
         try:
             return str(json.loads(body)["data"][0]["id"])
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             return ""
 
     def _question(self) -> bytes:
@@ -93,37 +91,39 @@ class ChatClient:
             **self._asking.headers,
         }
 
-    def _listen(self, response: http.client.HTTPResponse, link: socket.socket, hearing: Hearing) -> None:
+    def _listen(self, answer: http.Answer, deadline: http.Deadline, hearing: Hearing) -> None:
         """Take events until the answer says that it is complete."""
         clock, timeout_s = self._asking.clock, self._asking.timeout_s
         events = Events(MAX_MESSAGE_BYTES)
-        deadline = clock() + timeout_s
+        ends_at, size = clock() + MAX_ANSWER_S, 0
+        deadline.extend(timeout_s)
         while True:
-            left_s = deadline - clock()
-            if left_s <= 0:
-                raise TimeoutError
-            link.settimeout(left_s)
-            body = response.read1(READ_BYTES)
+            body = answer.read_some(READ_BYTES)
             t = clock()
+            size += len(body)
             if not body:
                 raise TurnFailedError("cut", "the answer ended without data: [DONE]")
+            if size > MAX_MESSAGE_BYTES:
+                raise TurnFailedError("malformed", f"an answer of more than {MAX_MESSAGE_BYTES} bytes")
+            if t > ends_at:
+                raise TurnFailedError("timeout", f"the answer went on for more than {MAX_ANSWER_S:g} s")
             try:
                 found = events.feed(body)
             except TooLongError as error:
                 raise TurnFailedError("malformed", str(error)) from error
             for data in found:
                 # A comment that only keeps the connection alive is nothing new, and is no event either.
-                deadline = t + timeout_s
+                deadline.extend(timeout_s)
                 if data.strip() == DONE:
                     return
                 _take(hearing, t, data)
 
 
-def _check(response: http.client.HTTPResponse) -> None:
-    if response.status != 200:
-        said = response.read(300).decode("utf-8", "replace")
-        raise TurnFailedError("error", f"{response.status} {response.reason} {said}")
-    kind = response.headers.get_content_type()
+def _check(answer: http.Answer) -> None:
+    if answer.status != 200:
+        said = answer.read(300, cut=True).decode("utf-8", "replace")
+        raise TurnFailedError("error", f"{answer.status} {answer.reason} {said}")
+    kind = answer.headers.get_content_type()
     if kind != "text/event-stream":
         raise TurnFailedError("malformed", f"expected text/event-stream, got {kind}")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 import threading
 from collections.abc import Mapping
 
 from omniwatch.probe.target import Target
+from omniwatch.system import http
 
 PATH = "/omniwatch/rtt"
 STREAM_HEADER = "X-Omniwatch-Stream"
@@ -45,26 +44,15 @@ class Reporter:
             self._posting = None
 
     def _post(self, stream: str, rtt_ms: float) -> None:
-        connection = connect(self._target, TIMEOUT_S)
-        body = json.dumps({"stream": stream, "rtt_ms": round(rtt_ms, 3)})
+        body = json.dumps({"stream": stream, "rtt_ms": round(rtt_ms, 3)}).encode()
         try:
-            connection.request("POST", self._target.prefix + PATH, body, self._headers)
-            response = connection.getresponse()
-            if response.status == 204:
-                self.sent += 1
-            else:
-                why = response.read(200).decode("utf-8", "replace").strip()
-                self.error = f"POST {PATH}: {response.status} {why or response.reason}"
-        except (OSError, http.client.HTTPException) as error:
+            with http.ask(
+                self._target.base + PATH, timeout_s=TIMEOUT_S, body=body, headers=self._headers
+            ) as answer:
+                if answer.status == 204:
+                    self.sent += 1
+                    return
+                why = answer.read(200, cut=True).decode("utf-8", "replace")
+                self.error = f"POST {PATH}: {answer.status} {http.one_line(why or answer.reason)}"
+        except http.HttpError as error:
             self.error = f"POST {PATH}: {error}"
-        finally:
-            connection.close()
-
-
-def connect(target: Target, timeout_s: float) -> http.client.HTTPConnection:
-    """Return a connection to the target's server, not yet made."""
-    if target.secure:
-        return http.client.HTTPSConnection(
-            target.host, target.port, timeout=timeout_s, context=ssl.create_default_context()
-        )
-    return http.client.HTTPConnection(target.host, target.port, timeout=timeout_s)

@@ -25,6 +25,11 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
+    def base(self) -> str:
+        """The address before the server's own paths, for requests."""
+        return f"{'https' if self.secure else 'http'}://{self.authority}{self.prefix}"
+
+    @property
     def url(self) -> str:
         """The address that is asked."""
         scheme = {"chat": "http", "video": "ws"}[self.kind] + ("s" if self.secure else "")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import binascii
-import http.client
 import json
 import secrets
 from dataclasses import dataclass
 
 from omniwatch.media import wav
-from omniwatch.probe.report import connect
 from omniwatch.probe.target import Target
 from omniwatch.probe.words import word_error_rate
+from omniwatch.system import http
 
 PATH = "/v1/audio/transcriptions"
 MAX_ANSWER_BYTES = 2**20
@@ -119,21 +118,19 @@ class Transcriber:
             "Content-Type: audio/wav\r\n\r\n"
         )
         body = head.encode() + file + f"\r\n--{boundary}--\r\n".encode()
-        connection = connect(self._target, self._timeout_s)
+        sent = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
         try:
-            sent = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-            connection.request("POST", self._target.prefix + PATH, body, sent)
-            answer = connection.getresponse()
-            content = answer.read(MAX_ANSWER_BYTES)
-            if answer.status != 200:
-                raise TranscriptError(f"POST {PATH}: {answer.status} {answer.reason}")
+            with http.ask(
+                self._target.base + PATH, timeout_s=self._timeout_s, body=body, headers=sent
+            ) as answer:
+                if answer.status != 200:
+                    raise TranscriptError(f"POST {PATH}: {answer.status} {http.one_line(answer.reason)}")
+                content = answer.read(MAX_ANSWER_BYTES)
             text = json.loads(content).get("text")
-        except (OSError, http.client.HTTPException) as error:
+        except http.HttpError as error:
             raise TranscriptError(f"POST {PATH}: {error}") from error
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise TranscriptError(f"POST {PATH}: no transcription: {content[:60]!r}") from error
-        finally:
-            connection.close()
         if not isinstance(text, str):
             raise TranscriptError(f"POST {PATH}: a transcription without a text")
         return text.strip()

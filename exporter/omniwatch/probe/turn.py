@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import secrets
-import socket
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +12,12 @@ from omniwatch.probe import Heard, Turn, TurnFailedError
 from omniwatch.probe.listening import HeardTurn
 from omniwatch.probe.report import Reporter
 from omniwatch.probe.transcript import Recording, Transcriber
+from omniwatch.system.http import MalformedError, UnreachableError, explain
 
 MAX_MESSAGE_BYTES = 64 * 2**20
-"""The longest message taken from a server: 15 minutes of speech in one piece."""
+"""The longest message taken from a server, and the longest answer: 15 minutes of speech."""
+MAX_ANSWER_S = 1200.0
+"""Longest time for which an answer is listened to."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,12 @@ def take_turn(number: int, asking: Asking, converse: Callable[[Hearing], None]) 
         outcome, detail = error.outcome, str(error)
     except TimeoutError:
         outcome, detail = "timeout", f"nothing new for {asking.timeout_s:g} s"
-    except (OSError, http.client.IncompleteRead) as error:
+    except UnreachableError as error:
+        outcome, detail = "unreachable", str(error)
+    except MalformedError as error:
+        outcome, detail = "malformed", str(error)
+    except OSError as error:
         outcome, detail = "cut", explain(error)
-    except http.client.HTTPException as error:
-        outcome, detail = "malformed", f"no HTTP: {error}"
     if asking.reporter is not None:
         asking.reporter.finish()
     heard = hearing.heard()
@@ -113,17 +115,3 @@ def take_turn(number: int, asking: Asking, converse: Callable[[Hearing], None]) 
     if outcome == "ok" and asking.transcriber is not None and hearing.recording is not None:
         words = asking.transcriber.words(hearing.recording)
     return Turn(number, outcome, heard, detail, words)
-
-
-def explain(error: Exception) -> str:
-    """Return what happened to a connection, in a line."""
-    if isinstance(error, http.client.RemoteDisconnected):
-        return "the server closed the connection without an answer"
-    if isinstance(error, http.client.IncompleteRead):
-        return "the connection ended in the middle of the answer"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS: {error.verify_message}"
-    if isinstance(error, (ssl.SSLError, socket.gaierror)):
-        return str(error.args[-1])
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join((text or type(error).__name__).split())

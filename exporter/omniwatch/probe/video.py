@@ -25,7 +25,8 @@ from omniwatch.core.drift import Picture
 from omniwatch.probe import Turn, TurnFailedError
 from omniwatch.probe.report import STREAM_HEADER
 from omniwatch.probe.target import Target
-from omniwatch.probe.turn import MAX_MESSAGE_BYTES, Asking, Hearing, explain, take_turn
+from omniwatch.probe.turn import MAX_MESSAGE_BYTES, Asking, Hearing, take_turn
+from omniwatch.system.http import explain
 from omniwatch.tap.audio import duration_ms
 from omniwatch.tap.video import FATAL_ERRORS
 

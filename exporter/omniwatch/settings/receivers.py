@@ -126,7 +126,7 @@ class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     try_for_s: Positive = 600
     """Time for which delivery of a message is retried. Then it is dropped."""
     timeout_s: Positive = 10
-    """Time a robot may take to answer."""
+    """Time for one attempt at delivery, from the robot's name to the end of its answer."""
     robots: list[Robot] = []
     """Robots of chat groups."""
 

@@ -6,11 +6,13 @@ import shutil
 import socket
 import subprocess
 import time
-import urllib.request
 from pathlib import Path
+
+from omniwatch.system import http
 
 START_S = 30.0
 STOP_S = 10.0
+MAX_ANSWER_BYTES = 256 * 2**20
 
 
 class ChildError(RuntimeError):
@@ -62,9 +64,10 @@ class ChildProcess:
 
 def get(url: str) -> bytes:
     """GET a local address. Raises OSError (an HTTP error status is one)."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        body: bytes = answer.read()
-    return body
+    with http.ask(url, timeout_s=10) as answer:
+        if not answer.ok:
+            raise OSError(f"HTTP {answer.status} {answer.reason}")
+        return answer.read(MAX_ANSWER_BYTES)
 
 
 def free_port() -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import urllib.error
+import ssl
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+
+from omniwatch.system import http
 
 MAX_ANSWER_BYTES = 256 * 2**20
 
@@ -42,22 +42,26 @@ def ask(
     *,
     timeout_s: float,
     headers: Mapping[str, str] | None = None,
-    opener: urllib.request.OpenerDirector | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> Data:
     """Send a query and return its answer. Raises ApiError.
 
-    `fields` are the query's parameters, `opener` says how redirections and certificates are dealt with.
+    `fields` are the query's parameters, `context` has the certificates to trust.
     """
     form = urllib.parse.urlencode(fields).encode()
     try:
-        request = urllib.request.Request(f"{url.rstrip('/')}/api/v1/{name}", form, dict(headers or {}))
-        with (opener or urllib.request.build_opener()).open(request, timeout=timeout_s) as reply:
-            body: bytes = reply.read(MAX_ANSWER_BYTES)
-    except urllib.error.HTTPError as error:
-        raise ApiError(_words(error) or str(error.reason), error.code) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        why = getattr(error, "reason", error)
-        raise ApiError(str(getattr(why, "strerror", None) or why)) from error
+        with http.ask(
+            f"{url.rstrip('/')}/api/v1/{name}",
+            timeout_s=timeout_s,
+            body=form,
+            headers={"Content-Type": "application/x-www-form-urlencoded", **(headers or {})},
+            context=context,
+        ) as reply:
+            if not reply.ok:
+                raise ApiError(_words(reply) or reply.reason, reply.status)
+            body = reply.read(MAX_ANSWER_BYTES)
+    except http.HttpError as error:
+        raise ApiError(str(error)) from error
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -67,11 +71,11 @@ def ask(
     return answer.data
 
 
-def _words(refusal: urllib.error.HTTPError) -> str:
+def _words(refusal: http.Answer) -> str:
     """Return what the body of a refusal says, on one line; "" where it does not arrive whole."""
     try:
-        body = refusal.read(2**16)
-    except (OSError, http.client.HTTPException, ValueError):
+        body = refusal.read(2**16, cut=True)
+    except http.HttpError:
         return ""
     try:
         text = msgspec.json.decode(body, type=_Answer).error

@@ -18,6 +18,7 @@ from omniwatch.media.sse import DONE, Events, TooLongError
 from omniwatch.probe import TurnFailedError
 
 MAX_EVENT_BYTES = 64 * 2**20
+"""The longest event, and the longest answer: 15 minutes of speech."""
 MAX_JSON_BYTES = 2**20
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class Answer:
                 raise TurnFailedError("malformed", f"JSON of more than {MAX_JSON_BYTES} bytes")
         try:
             return json.loads(bytes(body))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TurnFailedError("malformed", f"no JSON: {bytes(body[:60])!r}") from error
 
     async def events(self) -> AsyncIterator[tuple[float, bytes]]:
@@ -79,10 +80,13 @@ class Answer:
             raise TurnFailedError(
                 "malformed", f"expected text/event-stream, got {self.kind or 'no content type'}"
             )
-        events, clock = Events(MAX_EVENT_BYTES), self.calls.clock
+        events, clock, size = Events(MAX_EVENT_BYTES), self.calls.clock, 0
         deadline = clock() + self.calls.timeout_s
         while (piece := await self.next(deadline)) is not None:
             t = clock()
+            size += len(piece)
+            if size > MAX_EVENT_BYTES:
+                raise TurnFailedError("malformed", f"an answer of more than {MAX_EVENT_BYTES} bytes")
             try:
                 found = events.feed(piece)
             except TooLongError as error:
@@ -145,10 +149,14 @@ async def post_json(
 async def served_model(calls: Calls, server: Server) -> str:
     """Ask for the model's name; the empty one stands for whatever the server has. Raises TurnFailedError "unreachable"."""
     request = calls.client.build_request("GET", f"{server.url}/v1/models", headers=dict(server.headers))
-    deadline = calls.clock() + calls.timeout_s
+    sent_t = calls.clock()
     try:
-        response = await _waited(calls, deadline, calls.client.send(request))
-        return str(response.json()["data"][0]["id"])
+        response = await _waited(calls, sent_t + calls.timeout_s, calls.client.send(request, stream=True))
+        try:
+            answer = await Answer(calls, response, sent_t, response.aiter_bytes()).json()
+        finally:
+            await response.aclose()
+        return str(answer["data"][0]["id"])
     except TurnFailedError as error:
         if error.outcome in ("unreachable", "timeout"):
             raise
