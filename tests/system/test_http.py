@@ -8,7 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -234,3 +234,61 @@ def test_a_certificate_that_is_not_trusted_is_said(echoing):
 
 def test_words_of_a_server_are_shown_on_one_line_without_commands():
     assert http.one_line("a\r\n b\x1b[31m\u202e\ud800é") == "a b\\x1b[31m\\u202e\\ud800é"
+
+
+@pytest.fixture
+def proxy() -> Iterator[tuple[str, list[bytes]]]:
+    """An HTTP proxy; gives its address with credentials, and the heads of the requests it took."""
+    heads: list[bytes] = []
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def carry(client: socket.socket) -> None:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += client.recv(1)
+        heads.append(head)
+        host, _, port = head.split()[1].decode().rpartition(":")
+        with client, socket.create_connection((host, int(port))) as there:
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            back = threading.Thread(target=pump, args=(there, client))
+            back.start()
+            pump(client, there)
+            back.join()
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=carry, args=(server.accept()[0],), daemon=True).start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    yield f"http://me:pass%40word@127.0.0.1:{server.getsockname()[1]}", heads
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    accepting.join()
+
+
+def test_a_request_goes_through_the_proxy_of_the_environment(echoing, proxy, monkeypatch):
+    (url, context), (address, heads) = echoing, proxy
+    monkeypatch.setenv(f"{url.partition(':')[0]}_proxy", address)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert fetch(url, body=b"body", context=context).endswith(b" body")
+    assert len(heads) == 1
+    assert b"Proxy-Authorization: Basic bWU6cGFzc0B3b3Jk\r\n" in heads[0]
+    monkeypatch.setenv("no_proxy", "localhost")
+    assert fetch(url, body=b"body", context=context).endswith(b" body")
+    assert len(heads) == 1
+
+
+def test_a_proxy_that_refuses_is_said(monkeypatch):
+    with says(b"HTTP/1.1 407 Say who\r\n\r\n") as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.delenv("no_proxy", raising=False)
+        with pytest.raises(http.UnreachableError, match=r"the proxy 127\.0\.0\.1 answers 407 Say who"):
+            fetch("http://robot.example/")

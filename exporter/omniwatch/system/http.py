@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import http.client
 import io
+import os
 import socket
 import ssl
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitedTooLongError
 from contextlib import contextmanager
 from email.message import Message
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from omniwatch.system.hostport import join_host_port
 
 MAX_HEAD_BYTES = 65_536
 """Longest head of an answer, bytes, with all answers of status 1xx before it."""
@@ -113,11 +117,14 @@ class Answer:
 class Connection:
     """A connection to the server of a URL, for requests one after another. Raises MalformedError for an invalid URL.
 
-    `deadline` bounds all that happens on it; it may be extended.
+    `deadline` bounds all that happens on it; it may be extended. `proxy` is the URL of an HTTP proxy to go through.
     """
 
-    def __init__(self, url: str, deadline: Deadline, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, url: str, deadline: Deadline, context: ssl.SSLContext | None = None, proxy: str | None = None
+    ) -> None:
         self._parts = _split(url)
+        self._proxy = _split(proxy, credentials=True) if proxy else None
         self._context = context
         self._link: _Link | None = None
         self._client: http.client.HTTPConnection | None = None
@@ -129,7 +136,7 @@ class Connection:
         host = self._parts.hostname or ""
         port = self._parts.port or _PORTS[self._parts.scheme]
         with _explained(self.deadline, UnreachableError):
-            sock = _open_socket(host, port, self.deadline)
+            sock = self._open_socket(host, port)
             try:
                 if self._parts.scheme == "https":
                     context = self._context or ssl.create_default_context()
@@ -145,6 +152,17 @@ class Connection:
         # The link has of a socket what http.client uses.
         client.sock = self._link
         self._client = client
+
+    def _open_socket(self, host: str, port: int) -> socket.socket:
+        if self._proxy is None:
+            return _open_socket(host, port, self.deadline)
+        sock = _open_socket(self._proxy.hostname or "", self._proxy.port or 80, self.deadline)
+        try:
+            _open_tunnel(_Link(sock, self.deadline), join_host_port(host, port), self._proxy)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
     def request(
         self,
@@ -180,8 +198,11 @@ def ask(
     headers: Mapping[str, str] | None = None,
     context: ssl.SSLContext | None = None,
 ) -> Iterator[Answer]:
-    """Send a GET, or a POST of `body`; the answer's head is there when the context begins. Raises HttpError."""
-    connection = Connection(url, Deadline(timeout_s), context)
+    """Send a GET, or a POST of `body`; the answer's head is there when the context begins. Raises HttpError.
+
+    The request goes through the proxy that the environment names, if any, by CONNECT.
+    """
+    connection = Connection(url, Deadline(timeout_s), context, _proxy_of(url))
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
@@ -238,13 +259,39 @@ class _Link(io.RawIOBase):
         self._sock.close()
 
 
-def _split(url: str) -> SplitResult:
+def _open_tunnel(link: _Link, authority: str, proxy: SplitResult) -> None:
+    """Have a proxy connect to HOST:PORT (RFC 9110, section 9.3.6)."""
+    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+    if proxy.username is not None:
+        word = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        lines.append(f"Proxy-Authorization: Basic {b64encode(word.encode()).decode()}")
+    link.allow(MAX_HEAD_BYTES)
+    link.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode("ascii"))
+    # The answer to CONNECT has no body, and the server waits for the client: nothing behind it is read here.
+    response = http.client.HTTPResponse(link, method="CONNECT")  # type: ignore[arg-type]
+    response.begin()
+    if response.status != 200:
+        raise HttpError(f"the proxy {proxy.hostname} answers {response.status} {one_line(response.reason)}")
+
+
+def _proxy_of(url: str) -> str | None:
+    """Return the proxy that the environment names for a URL (https_proxy, http_proxy, no_proxy), if any."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    from urllib.request import getproxies_environment, proxy_bypass
+
+    parts = _split(url)
+    found = getproxies_environment().get(parts.scheme)
+    return None if not found or proxy_bypass(parts.netloc) else found
+
+
+def _split(url: str, *, credentials: bool = False) -> SplitResult:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
     except ValueError as error:
         raise MalformedError(str(error)) from error
-    if not valid or parts.username is not None:
+    if not valid or (parts.username is not None and not credentials):
         raise MalformedError("expected http://HOST:PORT or https://HOST:PORT")
     return parts
 
