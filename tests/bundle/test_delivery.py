@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from omniwatch.bundle import delivery, install, trial_page, versions
 from omniwatch.bundle.versions import LEAST
-from omniwatch.cli.page import command
+from omniwatch.cli import main
 from omniwatch.settings import parse
 
 WATCHED = "watchdog_webhook_url: 'https://switch.example/orin'"
@@ -173,7 +173,7 @@ def test_where_no_heartbeat_comes_none_is_waited_for_long():
 def test_what_reaches_nobody_is_not_tested(tmp_path):
     config = tmp_path / "omniwatch.yaml"
     config.write_text("receivers: {page_webhook_url: '', ticket_webhook_url: ''}")
-    done = CliRunner().invoke(command, ["--test", "--config.file", str(config)])
+    done = CliRunner().invoke(main, ["page", "--test", "--config.file", str(config)])
     assert done.exit_code == 2
     assert done.stderr == "Error: receivers: nobody is told of a page; there is nothing to test\n"
 
@@ -181,6 +181,6 @@ def test_what_reaches_nobody_is_not_tested(tmp_path):
 def test_an_alertmanager_that_is_not_reached_is_one_line(tmp_path):
     config = tmp_path / "omniwatch.yaml"
     config.write_text(f"{{site: {{alertmanager: '127.0.0.1:1'}}, receivers: {{{PAGER}}}}}")
-    done = CliRunner().invoke(command, ["--test", "--config.file", str(config)])
+    done = CliRunner().invoke(main, ["page", "--test", "--config.file", str(config)])
     assert done.exit_code == 2
     assert "http://127.0.0.1:1: Connection refused" in done.stderr

@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from helpers.installation import interpreter
 from helpers.trees import grow
-from omniwatch.cli.install import command as install_command
-from omniwatch.cli.uninstall import command as uninstall_command
+from omniwatch.cli import main
 
 CONFIG = "etc/omniwatch/omniwatch.yaml"
 UNIT = "etc/systemd/system/omniwatch-notify.service"
@@ -26,11 +25,11 @@ def root(tmp_path: Path) -> Path:
 
 
 def install(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(install_command, ["--root", str(root), *arguments])
+    return CliRunner().invoke(main, ["install", "--root", str(root), *arguments])
 
 
 def uninstall(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(uninstall_command, ["--root", str(root), *arguments])
+    return CliRunner().invoke(main, ["uninstall", "--root", str(root), *arguments])
 
 
 @pytest.mark.parametrize("arguments", [[], ["--profile", "orin"]], ids=["alone", "with a server"])

@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from helpers.installation import interpreter
 from helpers.trees import grow
 from omniwatch.bundle import render
-from omniwatch.cli.install import command as install_command
-from omniwatch.cli.uninstall import command as uninstall_command
+from omniwatch.cli import main
 from omniwatch.settings import parse
 
 UNIT = "omniwatch-uplink.service"
@@ -43,7 +42,7 @@ def configured(root: Path, text: str) -> Path:
 
 
 def install(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(install_command, ["--root", str(root), *arguments])
+    return CliRunner().invoke(main, ["install", "--root", str(root), *arguments])
 
 
 def files(root: Path) -> set[str]:
@@ -73,7 +72,7 @@ def test_the_unit_and_its_configuration_come_stay_and_go(root: Path) -> None:
     assert install(root, "--profile", "orin").exit_code == 0
     assert len(files(root)) == 4
     grow(root, "var/lib/private/omniwatch-uplink/queue: samples")
-    gone = CliRunner().invoke(uninstall_command, ["--root", str(root), "--purge"])
+    gone = CliRunner().invoke(main, ["uninstall", "--root", str(root), "--purge"])
     assert gone.exit_code == 0, gone.output
     assert files(root) == set()
 

@@ -14,7 +14,7 @@ from omniwatch import settings
 from omniwatch.bundle import check, profiles, render
 from omniwatch.bundle.data import root as data_root
 from omniwatch.bundle.render import write
-from omniwatch.cli.render import command as render_command
+from omniwatch.cli import main
 from omniwatch.desk.plan import profile_sizes
 
 PUBLISHED = ("3b-int8-moe4", "int4")
@@ -81,7 +81,7 @@ def test_the_share_of_each_stage_holds_what_is_computed_for_it(name):
 def test_what_was_published_renders_on_any_device_with_a_warning(tmp_path, name, device_gb):
     (tmp_path / "omniwatch.yaml").write_text(f"server: {{profile: {name}, device_memory_gb: {device_gb}}}")
     config = ["--config.file", str(tmp_path / "omniwatch.yaml")]
-    done = CliRunner().invoke(render_command, ["qwen3-omni.service", *config])
+    done = CliRunner().invoke(main, ["render", "qwen3-omni.service", *config])
     assert done.exit_code == 0
     assert f"for a device with {device_gb}" in done.stdout
     (warning,) = done.stderr.splitlines()

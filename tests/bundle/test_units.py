@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from helpers.paths import DATA
 from omniwatch import settings
 from omniwatch.bundle import profiles, render
-from omniwatch.cli.check import command as check_command
+from omniwatch.cli import main
 from omniwatch.settings import Settings
 from omniwatch.web.server import MAX_CONNECTIONS
 
@@ -309,6 +309,6 @@ def test_an_installed_vllm_is_asked_for_its_flags(tmp_path: Path, vllm: Path) ->
 def test_check_fails_for_a_profile_that_the_installed_vllm_cannot_start(tmp_path: Path, vllm: Path) -> None:
     (tmp_path / "omniwatch.yaml").write_text("server: {profile: int4}", encoding="utf-8")
     config = str(tmp_path / "omniwatch.yaml")
-    result = CliRunner().invoke(check_command, ["--config.file", config, "--vllm", str(vllm)])
+    result = CliRunner().invoke(main, ["check", "--config.file", config, "--vllm", str(vllm)])
     assert "FAILED: vLLM: int4: --disable-talker: the installed vLLM does not know it" in result.output
     assert result.exit_code == 1

@@ -17,9 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from omniwatch import __version__, cli
-from omniwatch.cli import main
+from omniwatch.cli import Commands, main
 from omniwatch.settings import Settings
 from omniwatch.system import ports
+from omniwatch.system.errors import UserError
 
 
 def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
@@ -189,6 +190,18 @@ def command_of(words: list[str]) -> click.Command:
 def default_address(words: list[str]) -> str:
     listen = next(option for option in command_of(words).params if option.name == "listen")
     return listen.default[0] if listen.multiple else listen.default
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"), [(UserError("x.yaml: y"), 2, "Error: x.yaml: y\n"), (ValueError("z"), 1, "")]
+)
+def test_only_what_the_user_can_mend_becomes_a_line(monkeypatch, error, code, said):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(Commands, "get_command", lambda *_: click.Command("failing", callback=fail))
+    done = CliRunner().invoke(main, ["failing"])
+    assert (done.exit_code, done.stderr) == (code, said)
 
 
 def test_one_thing_has_one_name():

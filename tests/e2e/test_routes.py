@@ -19,7 +19,7 @@ from helpers.inhibition import CATALOGUE, EXPLAINING, causes, silenced
 from helpers.waiting import wait_until
 from omniwatch.bundle.alertmanager import of
 from omniwatch.bundle.health import firing
-from omniwatch.cli.page import command as page_command
+from omniwatch.cli import main
 from omniwatch.desk.demo.local_stack import Pager
 from omniwatch.notify.webhook_server import WebhookServer
 from omniwatch.settings import parse
@@ -163,12 +163,12 @@ def test_a_test_alert_says_who_took_it_and_status_says_what_fires(tmp_path):
     config = tmp_path / "omniwatch.yaml"
     config.write_text(f"{hooks}\nsite: {{alertmanager: '{alertmanager.url.removeprefix('http://')}'}}")
     try:
-        done = CliRunner().invoke(page_command, ["--test", "--config.file", str(config)])
+        done = CliRunner().invoke(main, ["page", "--test", "--config.file", str(config)])
         assert done.exit_code == 0, done.output
         assert re.match(r"webhook: taken after \d\.\d s\n", done.stdout)
         notice = pager.notices.get(timeout=10)
         assert (notice.alert, notice.status, notice.labels["device"]) == ("OmniwatchTest", "firing", "orin")
-        again = CliRunner().invoke(page_command, ["--test", "--config.file", str(config)])
+        again = CliRunner().invoke(main, ["page", "--test", "--config.file", str(config)])
         assert again.exit_code == 0, "a second test is not held back as news of the first"
         assert pager.notices.get(timeout=10).labels["test"] != notice.labels["test"]
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from omniwatch.cli.fleet import command
+from omniwatch.cli import main
 from omniwatch.fleet import discovery, inventory
 from omniwatch.fleet.inventory import Device, InventoryError, Target
 
@@ -126,7 +126,7 @@ def fleet(tmp_path):
 
 
 def run(*words: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(command, [str(word) for word in words])
+    done = CliRunner().invoke(main, ["fleet", *map(str, words)])
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 from click.testing import CliRunner
 
-from omniwatch.cli.fleet import command
+from omniwatch.cli import main
 from omniwatch.fleet import hours, leaving
 from omniwatch.fleet.discovery import Catalogue
 from omniwatch.fleet.inventory import InventoryError, parse
@@ -92,7 +92,7 @@ def test_the_word_is_given_to_the_agent(tmp_path):
     config = tmp_path / "omniwatch.yaml"
     address = f"127.0.0.1:{server.server_address[1]}"
     config.write_text(f"fleet: {{remote_write_url: 'https://c/w', agent_address: '{address}'}}")
-    done = CliRunner().invoke(command, ["off", "--config.file", str(config)])
+    done = CliRunner().invoke(main, ["fleet", "off", "--config.file", str(config)])
     server.shutdown()
     server.server_close()
     assert done.exit_code == 0, done.output
@@ -112,7 +112,7 @@ def test_the_word_is_given_to_the_agent(tmp_path):
 def test_a_word_that_nobody_takes_is_one_line(tmp_path, text, message):
     config = tmp_path / "omniwatch.yaml"
     config.write_text(text)
-    done = CliRunner().invoke(command, ["off", "--config.file", str(config)])
+    done = CliRunner().invoke(main, ["fleet", "off", "--config.file", str(config)])
     assert done.exit_code == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.fake_prometheus import NOW, centre
-from omniwatch.cli.fleet import command
+from omniwatch.cli import main
 from omniwatch.fleet import status
 from omniwatch.fleet.inventory import Device
 from omniwatch.fleet.query import Sample
@@ -173,7 +173,7 @@ def test_orders(order, names):
 
 
 def run(*words: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(command, ["status", *(str(word) for word in words)])
+    done = CliRunner().invoke(main, ["fleet", "status", *(str(word) for word in words)])
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from omniwatch import events as ev
-from omniwatch.desk.cli.backtest import command
+from omniwatch.cli import main
 
 T0 = 1_700_000_000
 
@@ -27,7 +27,7 @@ def record(path: Path, made: Iterable[ev.Event]) -> Path:
 
 def run(*arguments: object, text: bytes | None = None) -> tuple[int, str, str]:
     """Run the command; return exit code, output and errors."""
-    done = CliRunner().invoke(command, list(map(str, arguments)), input=text)
+    done = CliRunner().invoke(main, ["backtest", *map(str, arguments)], input=text)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
 

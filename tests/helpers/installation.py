@@ -10,9 +10,7 @@ from click.testing import CliRunner, Result
 
 from helpers.trees import grow
 from omniwatch.bundle.interpreter import VERSION
-from omniwatch.cli.install import command as install_command
-from omniwatch.cli.status import command as status_command
-from omniwatch.cli.uninstall import command as uninstall_command
+from omniwatch.cli import main
 
 CONFIG = "etc/omniwatch/omniwatch.yaml"
 LEFT = "etc/omniwatch/left.json"
@@ -56,15 +54,15 @@ def snapshot(root: Path) -> dict[str, str]:
 
 
 def install(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(install_command, ["--root", str(root), *arguments])
+    return CliRunner().invoke(main, ["install", "--root", str(root), *arguments])
 
 
 def uninstall(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(uninstall_command, ["--root", str(root), *arguments])
+    return CliRunner().invoke(main, ["uninstall", "--root", str(root), *arguments])
 
 
 def status(root: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(status_command, ["--root", str(root), *arguments])
+    return CliRunner().invoke(main, ["status", "--root", str(root), *arguments])
 
 
 def site_of(root: Path) -> Path:

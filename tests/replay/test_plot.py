@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from omniwatch import events as ev
 from omniwatch import plotting
-from omniwatch.cli.replay import command
+from omniwatch.cli import main
 from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.replay import Replay, contract_rules, plot, spans
 from omniwatch.settings import Settings
@@ -148,7 +148,7 @@ def test_a_picture_that_cannot_be_put_in_place_leaves_nothing_behind(overload, t
 def test_the_command_draws_beside_its_table_and_titles_it_with_the_files_name(tmp_path):
     recording, picture = tmp_path / "a-drive.jsonl", tmp_path / "drift.svg"
     recording.write_bytes(b"".join(map(ev.encode, events(SCENARIOS["reconnect-jump"], 1, T0, 60))))
-    done = CliRunner().invoke(command, [str(recording), "--plot", str(picture)])
+    done = CliRunner().invoke(main, ["replay", str(recording), "--plot", str(picture)])
     assert (done.exit_code, done.stderr) == (0, f"drawn: {picture}\n")
     assert "CodecDrift  pending 0:15, firing 0:30 to 0:50 (20 s)" in done.stdout
     plot.write(replayed("reconnect-jump", 60), tmp_path / "same.svg", "a-drive.jsonl")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from omniwatch import events as ev
-from omniwatch.cli.replay import command
+from omniwatch.cli import main
 from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.replay import Replay, Sample, Span, clock, contract_rules, spans
 from omniwatch.settings import Alerts, Settings, Streams
@@ -129,7 +129,7 @@ def overload(tmp_path_factory) -> Path:
 
 
 def run(*arguments: object, text: bytes | None = None) -> tuple[int, str, str]:
-    done = CliRunner().invoke(command, list(map(str, arguments)), input=text)
+    done = CliRunner().invoke(main, ["replay", *map(str, arguments)], input=text)
     return done.exit_code, done.stdout, done.stderr
 
 

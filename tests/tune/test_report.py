@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.kernel import Kernel
-from omniwatch.cli.tune import command
+from omniwatch.cli import main
 from omniwatch.host import cgroup
 from omniwatch.settings import Server
 from omniwatch.tune import change, report, sample
@@ -91,11 +91,11 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 @pytest.mark.usefixtures("kernel")
 def test_the_command_watches_the_server_and_reports() -> None:
-    text = CliRunner().invoke(command, ["--seconds", "5"])
+    text = CliRunner().invoke(main, ["tune", "--seconds", "5"])
     assert text.exit_code == 0, text.output
     assert "qwen3-omni.service, watched for 5 s on " in text.stdout
     assert re.search(r"now +quota 0\.50 CPUs in 100 ms", text.stdout)
-    found = CliRunner().invoke(command, ["--seconds", "5", "--json", "--cap", "1.5"])
+    found = CliRunner().invoke(main, ["tune", "--seconds", "5", "--json", "--cap", "1.5"])
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["recommended"]["quota_cores"] == 1.5
 
@@ -103,7 +103,7 @@ def test_the_command_watches_the_server_and_reports() -> None:
 @pytest.mark.usefixtures("kernel")
 def test_a_unit_whose_limits_cannot_be_set_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "sys/fs/cgroup/system.slice/qwen3-omni.service/cpu.max").unlink()
-    done = CliRunner().invoke(command, ["--seconds", "1"])
+    done = CliRunner().invoke(main, ["tune", "--seconds", "1"])
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1].startswith(
         "Error: qwen3-omni.service: the kernel's cpu controller is not active"
@@ -116,7 +116,7 @@ def test_the_tighter_slice_is_watched_in_the_servers_place(
     (kernel.directory / "cpu.max").write_text("max 100000")
     (kernel.directory.parent / "cpu.max").write_text("50000 100000")
     (kernel.directory.parent / "cpu.stat").symlink_to(kernel.directory / "cpu.stat")
-    done = CliRunner().invoke(command, ["--seconds", "1"])
+    done = CliRunner().invoke(main, ["tune", "--seconds", "1"])
     assert done.exit_code == 0, done.output
     assert "system.slice, which qwen3-omni.service is in, has the tighter quota: it is watched" in done.stderr
     assert done.stdout.startswith("system.slice, watched for 1 s")
@@ -137,7 +137,7 @@ def test_what_is_applied_is_shown_written_and_read_back(
     where = {"root": tmp_path, "reload": reload, "settle_s": 0}
     monkeypatch.setattr(change, "plan", partial(change.plan, root=tmp_path))
     monkeypatch.setattr(change, "apply", partial(change.apply, **where))
-    done = CliRunner().invoke(command, ["--seconds", "1", "--apply", "--yes"])
+    done = CliRunner().invoke(main, ["tune", "--seconds", "1", "--apply", "--yes"])
     assert done.exit_code == code, done.output
     target = tmp_path / "etc/systemd/system/qwen3-omni.service.d/50-cpu.conf"
     assert "CPUQuota=\n" in target.read_text()

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from helpers.kernel import Kernel
 from helpers.trees import grow
-from omniwatch.cli.tune import command
+from omniwatch.cli import main
 from omniwatch.host.cgroup import locate
 from omniwatch.settings import Server
 from omniwatch.tune import model
@@ -264,6 +264,6 @@ def test_a_cap_that_is_too_small_says_so() -> None:
     ],
 )
 def test_what_a_user_can_mend_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(main, ["tune", *arguments])
     assert result.exit_code == 2
     assert says in result.stderr.splitlines()[-1]

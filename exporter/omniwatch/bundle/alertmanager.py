@@ -14,13 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from omniwatch.settings import Settings
 from omniwatch.system import http
+from omniwatch.system.errors import UserError
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
 
 
-class AlertmanagerError(Exception):
-    """Alertmanager is not reached or refuses; the message is one line."""
+class AlertmanagerError(UserError):
+    """Alertmanager is not reached or refuses."""
 
 
 class Receiver(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from omniwatch.bundle.panels import COLUMNS, FIRST_ROW_ID, SOURCE, Panel, Text, panel_model
 from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.system.errors import UserError
 
 FOLDER = "dashboards"
 SUFFIX = ".yaml.j2"
@@ -18,8 +19,8 @@ SCHEMA_VERSION = 39
 """Of Grafana 10 and 11; later versions migrate it when they load it."""
 
 
-class DashboardError(ValueError):
-    """A dashboard's YAML does not hold; the message is one line."""
+class DashboardError(UserError):
+    """A dashboard's YAML does not hold."""
 
 
 class Row(msgspec.Struct, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from omniwatch.bundle import data
 from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.system.errors import UserError
 
 FOLDER = "deploy/profiles"
 SYSTEM_BYTES = 4_000_000_000
@@ -45,8 +46,8 @@ _INSTEAD = {
 """Flags and variables of published recipes that no vLLM has, and what comes closest in meaning."""
 
 
-class ProfileError(ValueError):
-    """A profile that does not exist, does not hold or does not fit; the message is one line."""
+class ProfileError(UserError):
+    """A profile that does not exist, does not hold or does not fit."""
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import omniwatch
 from omniwatch.bundle import data
+from omniwatch.system.errors import UserError
 
 HOME = PurePosixPath("/opt/omniwatch")
 NAME = "omniwatch"
@@ -37,8 +38,8 @@ class Item(NamedTuple):
     """"program", "unit" or "config": a program's files are replaced, a config is never."""
 
 
-class InstallError(ValueError):
-    """What stands in the way; the message is one line, or one a file."""
+class InstallError(UserError):
+    """What stands in the way. More than one stands on a line each."""
 
 
 class PayloadError(InstallError):

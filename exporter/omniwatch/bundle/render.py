@@ -23,14 +23,15 @@ from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.settings import Settings
 from omniwatch.system import atomic_write
 from omniwatch.system.closest import closest
+from omniwatch.system.errors import UserError
 
 Files = Mapping[PurePosixPath, str]
 """A rendered bundle: the text of each file by its path below the output directory."""
 SUFFIX = ".j2"
 
 
-class RenderError(ValueError):
-    """A template or a name that does not hold; the message is one line."""
+class RenderError(UserError):
+    """A template or a name that does not hold."""
 
 
 class _PanelOf(Mapping[str, Place]):

@@ -15,6 +15,7 @@ import click
 
 from omniwatch import __version__
 from omniwatch.system import needed
+from omniwatch.system.errors import UserError
 
 NO_PIP = " in the environment that you installed from, and run its omniwatch (this one has no pip)"
 """What an error adds where an extra cannot be installed: in /opt/omniwatch and in the Debian packages."""
@@ -23,12 +24,6 @@ NOT_ON_A_DEVICE = (
     "{}: a command of the desk, which is not on this machine: run it in the environment that omniwatch was installed from, "
     "or install the Debian package omniwatch-desk"
 )
-
-
-class UserError(click.ClickException):
-    """What the user can mend: one line on stderr and exit code 2."""
-
-    exit_code = 2
 
 
 class Number(click.FloatRange):
@@ -99,6 +94,10 @@ DESK_COMMANDS = ("advise", "backtest", "bench", "dashboards", "demo", "link", "p
 """What a device answers for in one line, as it has no folder to look into."""
 
 
+class _Shown(click.ClickException):
+    exit_code = 2
+
+
 class Commands(click.Group):
     """The modules of the folders DEVICE and DESK, each holding one click command named `command`."""
 
@@ -117,14 +116,15 @@ class Commands(click.Group):
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a library of an extra that is not installed is the user's error."""
+        """Run a command. What the user can mend, a missing library of an extra included, is printed, and exits with 2."""
         try:
             return super().invoke(ctx)
         except (ModuleNotFoundError, UserError) as error:
-            if "pip install 'omniwatch[" not in str(error):
+            is_extra = "pip install 'omniwatch[" in str(error)
+            if not is_extra and not isinstance(error, UserError):
                 raise
-            where = "" if needed.is_there("pip") else NO_PIP
-            raise UserError(f"{error}{where}") from error
+            where = NO_PIP if is_extra and not needed.is_there("pip") else ""
+            raise _Shown(f"{error}{where}") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with its module's first line, read without importing what the command needs."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option, os_error, shows_progress
+from omniwatch.cli import config_option, os_error, shows_progress
+from omniwatch.system.errors import UserError
 
 
 @click.command()
@@ -80,8 +81,6 @@ def command(
                 results += [
                     check.Result(check.Status.FAILED, "vLLM", profile.name, fault) for fault in faults
                 ] or [check.Result(check.Status.OK, "vLLM", profile.name)]
-    except (settings.SettingsError, render.RenderError, profiles.ProfileError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
     quiet = () if verbose else (check.Status.OK, check.Status.ABSENT)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option, shows_progress
+from omniwatch.cli import config_option, shows_progress
+from omniwatch.system.errors import UserError
 
 CONFIGS = ("/etc/omniwatch/omniwatch.yaml",)
 WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")

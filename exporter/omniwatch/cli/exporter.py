@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from omniwatch import __version__
-from omniwatch.cli import UserError, config_option, web_options
+from omniwatch.cli import config_option, os_error, web_options
 from omniwatch.system.log import FORMATS, LEVELS
 
 
@@ -129,8 +129,8 @@ def command(
             hosts=lambda: (sidecar.table.settings.site.device, *sidecar.table.settings.site.hosts),
         )
         server = serve(listen or [settings.site.exporter], make_app(pages), web_config)
-    except (ValueError, OSError) as error:
-        raise UserError(str(error)) from error
+    except OSError as error:
+        raise os_error(error) from error
 
     stop, reload_asked = threading.Event(), threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())

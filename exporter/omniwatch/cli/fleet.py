@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option, os_error, web_options
+from omniwatch.cli import config_option, os_error, web_options
 from omniwatch.system import ports
+from omniwatch.system.errors import UserError
 
 
 @click.group()
@@ -62,8 +63,6 @@ def targets(ctx: click.Context, fleet_file: Path, out: Path | None, as_diff: boo
                 pending = render.changed(files, out.parent) if dry_run else render.write(files, out.parent)
                 verb = "would write" if dry_run else "wrote"
                 text = f"{verb if pending else 'unchanged'}: {out}\n"
-    except inventory.InventoryError as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
     click.echo(text, nl=False)
@@ -103,8 +102,8 @@ def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None, ho
         log.setup("info", "logfmt")
         catalogue = Catalogue(fleet_file, time.time)
         server = listening(listen, make_app(catalogue, hosts), web_config)
-    except (ValueError, OSError) as error:
-        raise UserError(str(error)) from error
+    except OSError as error:
+        raise os_error(error) from error
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     signal.signal(signal.SIGINT, lambda number, frame: stop.set())
@@ -187,7 +186,7 @@ def status(
     from omniwatch import settings
     from omniwatch.fleet import inventory
     from omniwatch.fleet import status as account
-    from omniwatch.fleet.query import Centre, QueryError
+    from omniwatch.fleet.query import Centre
 
     try:
         fleet = settings.load(config_file).fleet
@@ -204,8 +203,6 @@ def status(
         found = account.rows(
             centre.instant, devices, time.time(), window_s, fleet.silent_after_s, fleet.interval_s
         )
-    except (settings.SettingsError, inventory.InventoryError, QueryError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
     unknown = sorted(set(sites) - {row.site for row in found})
@@ -237,8 +234,5 @@ def off(config_file: Path | None) -> None:
     from omniwatch import settings
     from omniwatch.fleet import leaving
 
-    try:
-        told = settings.load(config_file)
-        leaving.say_off(told, time.time())
-    except (settings.SettingsError, leaving.LeavingError) as error:
-        raise UserError(str(error)) from error
+    told = settings.load(config_file)
+    leaving.say_off(told, time.time())

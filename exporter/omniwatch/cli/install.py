@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from omniwatch.cli import Number, UserError, os_error
+from omniwatch.cli import Number, os_error
 
 
 @click.command()
@@ -115,8 +115,6 @@ def command(
             click.echo(text, nl=False)
             ctx.exit(1 if text or plan.gone else 0)
         rendered = install.rendered(plan) if dry_run else install.write(plan)
-    except InstallError as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         hint = "; installing needs root" if isinstance(error, PermissionError) else ""
         raise os_error(error, hint) from error

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import config_option
+from omniwatch.system.errors import UserError
 
 
 @click.command()
@@ -34,7 +35,6 @@ def command(config_file: Path | None, state_dir: Path | None, level: str, form: 
     import threading
 
     from omniwatch import settings
-    from omniwatch.notify.sender import NotifyError
     from omniwatch.notify.webhook_server import WebhookServer
     from omniwatch.system import log
 
@@ -44,8 +44,6 @@ def command(config_file: Path | None, state_dir: Path | None, level: str, form: 
             raise UserError("notify.robots: names no robot; give --config.file a file that does")
         log.setup(level, form)
         bridge = WebhookServer(notify, _zone(notify.timezone), state_dir)
-    except (settings.SettingsError, NotifyError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(f"{notify.listen_address}: {error.strerror}") from error
     asked = threading.Event()

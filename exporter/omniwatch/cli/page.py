@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import Number, UserError, config_option
+from omniwatch.cli import Number, config_option
+from omniwatch.system.errors import UserError
 
 
 @click.command()
@@ -55,21 +56,18 @@ def command(
     severity = cast(Severity, severity)
     within_s = within_s or (30 if severity == "page" else 60)
     taken = []
-    try:
-        told = settings.load(config_file)
-        if not told.fleet.alertmanager_urls and not trial_page.expected(told, severity):
-            raise UserError(f"receivers: nobody is told of a {severity}; there is nothing to test")
-        for one in alertmanager.of(told):
-            beat_t = None
-            if trial_page.is_hidden_by_heartbeat(told, severity):
-                click.echo(f"{one.url}: waiting for a heartbeat, which counts as a webhook, too", err=True)
-                beat_t = trial_page.heartbeat(one, time.time, time.sleep)
-            click.echo(f"{one.url}: test alert sent", err=True)
-            for found in trial_page.run(one, told, severity, within_s, time.time, time.sleep, beat_t):
-                taken.append(found)
-                click.echo(_line(found, within_s))
-    except (settings.SettingsError, alertmanager.AlertmanagerError) as error:
-        raise UserError(str(error)) from error
+    told = settings.load(config_file)
+    if not told.fleet.alertmanager_urls and not trial_page.expected(told, severity):
+        raise UserError(f"receivers: nobody is told of a {severity}; there is nothing to test")
+    for one in alertmanager.of(told):
+        beat_t = None
+        if trial_page.is_hidden_by_heartbeat(told, severity):
+            click.echo(f"{one.url}: waiting for a heartbeat, which counts as a webhook, too", err=True)
+            beat_t = trial_page.heartbeat(one, time.time, time.sleep)
+        click.echo(f"{one.url}: test alert sent", err=True)
+        for found in trial_page.run(one, told, severity, within_s, time.time, time.sleep, beat_t):
+            taken.append(found)
+            click.echo(_line(found, within_s))
     for who in delivery.told(told, severity) if not told.fleet.alertmanager_urls else []:
         click.echo(f"{severity}s go to {who}", err=True)
     if not taken:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, UserError, shows_progress
+from omniwatch.cli import Number, shows_progress
 from omniwatch.system import ports
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.probe import Client, Limits, Turn
@@ -214,10 +215,7 @@ def _for_ever(
     blackbox = Blackbox(lambda: _client(target, asking), turns, limits, registry, asking.reporter)
     ProcessCollector(registry=registry)
     _client(target, asking).close()
-    try:
-        server = serve([listen], make_wsgi_app(registry))
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    server = serve([listen], make_wsgi_app(registry))
     # A turn may be waiting for the server just then: an exception ends that, a flag would not.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     signal.signal(signal.SIGINT, lambda number, frame: sys.exit(0))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError, config_option, os_error
+from omniwatch.cli import config_option, os_error
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.bundle.render import Files
@@ -71,8 +72,6 @@ def command(
             pending = render.changed(files, out) if dry_run else render.write(files, out)
             verb = "would write" if dry_run else "wrote"
             text = "".join(f"{verb if path in pending else 'unchanged'}: {out / path}\n" for path in files)
-    except (settings.SettingsError, profiles.ProfileError, render.RenderError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
     click.echo(text, nl=False)

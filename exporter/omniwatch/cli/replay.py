@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import UserError, config_option, shows_progress
+from omniwatch.cli import config_option, shows_progress
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.ingest.intake import Intake
@@ -50,7 +51,6 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
     from omniwatch.replay import Replay, plot
     from omniwatch.replay.recording import Recording
     from omniwatch.replay.report import exposition, plural, report
-    from omniwatch.sources import SourceError
 
     try:
         if plot_file is not None:
@@ -66,8 +66,6 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
             )
         if plot_file is not None:
             plot.write(replay, plot_file, "standard input" if file == "-" else Path(file).name)
-    except (settings.SettingsError, SourceError, plotting.PlotError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(f"{plot_file}: {error.strerror}") from error
     click.echo(exposition(replay, intake) if as_metrics else report(replay, intake), nl=False)

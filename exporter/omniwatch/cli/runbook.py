@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, config_option
+from omniwatch.cli import config_option
+from omniwatch.system.errors import UserError
 
 CONFIG = Path("/etc/omniwatch/omniwatch.yaml")
 
@@ -50,7 +51,7 @@ def _access(config_file: Path | None) -> str:
 
     try:
         return load(config_file or (CONFIG if CONFIG.exists() else None)).site.access
-    except (SettingsError, OSError) as error:
+    except SettingsError:
         if config_file:
-            raise UserError(str(error)) from error
+            raise
         return ""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, UserError, config_option, os_error, shows_progress
+from omniwatch.cli import Number, config_option, os_error, shows_progress
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.host.cgroup import Group
@@ -100,8 +101,6 @@ def command(
                 click.echo(f"{server.unit}: {wrong}", err=True)
                 sys.exit(1)
             click.echo(f"wrote {plan.target}; the kernel took it", err=as_json)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
 

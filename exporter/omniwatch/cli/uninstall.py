@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from omniwatch.cli import UserError, os_error
+from omniwatch.cli import os_error
 
 
 @click.command()
@@ -39,7 +39,6 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
     """
     from omniwatch.bundle import uninstall
     from omniwatch.bundle.installed_files import alone
-    from omniwatch.bundle.program_files import InstallError
     from omniwatch.tune import dropin
 
     root = root.resolve()
@@ -59,8 +58,6 @@ def command(ctx: click.Context, root: Path, purge: bool, dry_run: bool) -> None:
                 click.echo(line, err=True)
             return
         plan, faults = uninstall.carry_out(root, plan)
-    except (InstallError, dropin.DropinError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         hint = "; removing needs root" if isinstance(error, PermissionError) else ""
         raise os_error(error, hint) from error

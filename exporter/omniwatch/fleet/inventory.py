@@ -17,6 +17,7 @@ from omniwatch.fleet.hours import is_on
 from omniwatch.fleet.hours import parse as parse_hours
 from omniwatch.settings import explain
 from omniwatch.system import ports
+from omniwatch.system.errors import UserError
 
 LABELS = ("device", "site", "model", "release")
 """What every series of a device is labelled with, by discovery here as by the device's own uplink."""
@@ -28,8 +29,8 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9/._~!$&'()*+,;=:@%-]*)?")
 Label = Annotated[str, Meta(max_length=128)]
 
 
-class InventoryError(ValueError):
-    """A fleet file that does not hold; the message is one line: file, place, what was wrong."""
+class InventoryError(UserError):
+    """A fleet file that does not hold. The message: file, place, what was wrong."""
 
 
 class Target(NamedTuple):

@@ -7,12 +7,13 @@ import json
 from omniwatch.fleet.uplink_metrics import OFF
 from omniwatch.settings import Settings
 from omniwatch.system import http
+from omniwatch.system.errors import UserError
 
 TIMEOUT_S = 5.0
 
 
-class LeavingError(Exception):
-    """The word was not taken; the message is one line."""
+class LeavingError(UserError):
+    """The word was not taken."""
 
 
 def line(settings: Settings, now: float) -> str:

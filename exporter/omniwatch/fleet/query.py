@@ -10,13 +10,14 @@ from typing import NamedTuple
 import msgspec
 
 from omniwatch.system import http, prometheus_api
+from omniwatch.system.errors import UserError
 
 TIMEOUT_S = 30.0
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
 
 
-class QueryError(ValueError):
-    """The centre cannot be reached, refuses, or answers what it should not; the message is one line."""
+class QueryError(UserError):
+    """The centre cannot be reached, refuses, or answers what it should not."""
 
 
 class Sample(NamedTuple):

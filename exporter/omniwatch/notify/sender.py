@@ -17,6 +17,7 @@ from omniwatch.notify.queue_file import QueueFile
 from omniwatch.notify.robots import Verdict
 from omniwatch.settings.receivers import Notify, Robot
 from omniwatch.system import http
+from omniwatch.system.errors import UserError
 
 log = logging.getLogger(__name__)
 MAX_ANSWER = 64 * 2**10
@@ -26,8 +27,8 @@ MIN_SECRET = 6
 """Shorter parts of an address are no secret: /v2, hook, send."""
 
 
-class NotifyError(ValueError):
-    """The bridge cannot work with these settings or this installation; the message is one line."""
+class NotifyError(UserError):
+    """The bridge cannot work with these settings or this installation."""
 
 
 class Sender:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omniwatch.system import needed
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,8 +40,8 @@ STYLE: dict[str, Any] = {
 }
 
 
-class PlotError(ValueError):
-    """The picture cannot be made: the message is one line for the user."""
+class PlotError(UserError):
+    """The picture cannot be made."""
 
 
 def check_target(path: Path) -> None:

@@ -44,13 +44,14 @@ from omniwatch.settings.kinds import (
 )
 from omniwatch.settings.receivers import Notify, Receivers
 from omniwatch.system import ports
+from omniwatch.system.errors import UserError
 
 PCM_BYTES_PER_S = 48_000
 """24 kHz, 16 bits, one channel: the model's speech."""
 
 
-class SettingsError(ValueError):
-    """The settings do not hold; the message is one line: file, path of the setting, what was wrong."""
+class SettingsError(UserError):
+    """The settings do not hold. The message: file, path of the setting, what was wrong."""
 
 
 class Streams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 from omniwatch.system import atomic_write
+from omniwatch.system.errors import UserError
 
 VERSION = 1
 """Of what payloads mean. A file of another version is refused, and the run starts over."""
@@ -15,8 +16,8 @@ _MAGIC = b"omniwatch"
 _HEADER = struct.Struct(f">{len(_MAGIC)}sHII")
 
 
-class CheckpointError(ValueError):
-    """The file is no checkpoint of this program; the message is one line: path, what is wrong."""
+class CheckpointError(UserError):
+    """The file is no checkpoint of this program. The message: path, what is wrong."""
 
 
 def save(path: Path, payload: bytes) -> None:

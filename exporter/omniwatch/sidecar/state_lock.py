@@ -6,9 +6,11 @@ import fcntl
 import os
 from pathlib import Path
 
+from omniwatch.system.errors import UserError
 
-class HeldError(ValueError):
-    """Another process holds the directory; the message is one line."""
+
+class HeldError(UserError):
+    """Another process holds the directory."""
 
 
 def hold(state_dir: Path) -> int:

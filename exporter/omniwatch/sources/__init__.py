@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from omniwatch.system.errors import UserError
 
-class SourceError(ValueError):
-    """A source that cannot exist: the message is one line for the user."""
+
+class SourceError(UserError):
+    """A source that cannot exist."""
 
 
 class Source(Protocol):

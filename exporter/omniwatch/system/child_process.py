@@ -9,14 +9,15 @@ import time
 from pathlib import Path
 
 from omniwatch.system import http
+from omniwatch.system.errors import UserError
 
 START_S = 30.0
 STOP_S = 10.0
 MAX_ANSWER_BYTES = 256 * 2**20
 
 
-class ChildError(RuntimeError):
-    """A part of the chain is missing or did not start; the message is for the user."""
+class ChildError(UserError):
+    """A part of the chain is missing or did not start."""
 
 
 class ChildProcess:

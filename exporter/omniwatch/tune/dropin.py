@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omniwatch.host.cgroup import Limits
 from omniwatch.system import atomic_write
+from omniwatch.system.errors import UserError
 from omniwatch.tune.model import Limit
 
 NAME = "50-cpu.conf"
@@ -17,8 +18,8 @@ _BEFORE = ".before-omniwatch"
 _TOLERANCE = 0.02
 
 
-class DropinError(ValueError):
-    """The drop-in cannot be written or taken back; the message is one line."""
+class DropinError(UserError):
+    """The drop-in cannot be written or taken back."""
 
 
 def directory(unit: str, root: Path = Path("/")) -> Path:

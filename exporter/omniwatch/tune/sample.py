@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from omniwatch.host.cgroup import Group, Usage
+from omniwatch.system.errors import UserError
 from omniwatch.system.sysfs import names, read_text
 from omniwatch.tune.model import Limit
 
@@ -16,8 +17,8 @@ THREADS_EVERY = 40
 WINDOW_S = 0.1
 
 
-class WatchError(ValueError):
-    """The server cannot be watched; the message is one line."""
+class WatchError(UserError):
+    """The server cannot be watched."""
 
 
 @dataclass

@@ -20,6 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from omniwatch import __version__
+from omniwatch.system.errors import UserError
 from omniwatch.web.origin import guarded
 from omniwatch.web.response import Response
 
@@ -80,7 +81,7 @@ READ = ("GET", "HEAD")
 
 
 def make_app(pages: Pages) -> WsgiApp:
-    """Return the application. Raises ValueError for a telemetry path that is none, or is another page's."""
+    """Return the application. Raises UserError for a telemetry path that is none, or is another page's."""
     metrics = _Metrics(pages.registry, pages.max_requests)
     routes = {
         "/": Route(READ, guarded(lambda environ: _landing(pages), pages.hosts)),
@@ -94,7 +95,7 @@ def make_app(pages: Pages) -> WsgiApp:
     }
     path = pages.telemetry_path
     if path in routes or not PATH.fullmatch(path):
-        raise ValueError(f'--web.telemetry-path: expected a path of its own such as /metrics, got "{path}"')
+        raise UserError(f'--web.telemetry-path: expected a path of its own such as /metrics, got "{path}"')
     routes[path] = Route(READ, metrics.answer)
     return routed(routes)
 

@@ -18,6 +18,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from omniwatch.system.errors import UserError
 from omniwatch.web.tls import REFUSED, TlsServer, make_context
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,8 @@ DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class WebConfigError(ValueError):
-    """The web configuration does not hold; the message is one line: file, setting, what is wrong. It tells no secret."""
+class WebConfigError(UserError):
+    """The web configuration does not hold. The message: file, setting, what is wrong, and no secret."""
 
 
 class HttpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

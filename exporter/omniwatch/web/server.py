@@ -17,6 +17,7 @@ from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
+from omniwatch.system.errors import UserError
 from omniwatch.system.hostport import join_host_port
 from omniwatch.system.log import LogThrottle
 from omniwatch.web import WsgiApp
@@ -40,8 +41,8 @@ ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^:\[\]\
 WILDCARDS = ("::", "0.0.0.0")
 
 
-class ListenError(ValueError):
-    """An address that cannot be listened on; the message is one line."""
+class ListenError(UserError):
+    """An address that cannot be listened on."""
 
 
 class Places:

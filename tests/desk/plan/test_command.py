@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from helpers.checkpoints import made
-from omniwatch.desk.cli.plan import command
+from omniwatch.cli import main
 from omniwatch.desk.plan import disk, ladder, picture, planning, startup
 from omniwatch.desk.plan.components import parse_types
 from omniwatch.desk.plan.device import DEVICES, of_size
@@ -30,7 +30,7 @@ LOG = """\
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(command, list(arguments), input=stdin)
+    return CliRunner().invoke(main, ["plan", *arguments], input=stdin)
 
 
 def test_it_fits_or_not_by_exit_code() -> None:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from omniwatch.desk.cli.simulate import command
+from omniwatch.cli import main
 from omniwatch.desk.simulation import fleet
 from omniwatch.desk.simulation.fleet import Plan, exposition, members
 from omniwatch.fleet import inventory, uplink_metrics
@@ -210,6 +210,6 @@ def test_what_a_user_can_mend(options, said):
     "option", [("--outages", "nan"), ("--outage", "nan"), ("--outage", "inf"), ("--skewed", "nan")]
 )
 def test_a_share_or_a_time_is_a_number(option):
-    done = CliRunner().invoke(command, ["--fleet", "2", "--web.listen-address", "nowhere", *option])
+    done = CliRunner().invoke(main, ["simulate", "--fleet", "2", "--web.listen-address", "nowhere", *option])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.endswith(f"Invalid value for '{option[0]}': {option[1]} is not a finite number.\n")

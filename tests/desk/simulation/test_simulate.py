@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from helpers.waiting import wait_until
 from omniwatch import events as ev
-from omniwatch.desk.cli.simulate import command
+from omniwatch.cli import main
 from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.desk.simulation.realtime import paced
 from omniwatch.ingest.intake import Intake
@@ -64,7 +64,7 @@ def test_pace_without_a_speed_never_waits():
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(command, arguments)
+    done = CliRunner().invoke(main, ["simulate", *arguments])
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from helpers.cgroups import CpuGroup, cpu_group
 from helpers.waiting import wait_until
-from omniwatch.cli.tune import command
+from omniwatch.cli import main
 from omniwatch.host.cgroup import Group, Limits
 
 
@@ -63,7 +63,7 @@ def test_the_kernels_own_throttling_is_counted() -> None:
 def test_the_command_on_a_group_that_is_really_throttled() -> None:
     with throttled_group() as group:
         made: Group = group.as_group()
-        result = CliRunner().invoke(command, ["--unit", made.name, "--seconds", "3", "--json"])
+        result = CliRunner().invoke(main, ["tune", "--unit", made.name, "--seconds", "3", "--json"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["unit"] == made.name
@@ -76,7 +76,7 @@ def test_the_command_on_a_group_that_is_really_throttled() -> None:
 
 def test_the_table_says_that_it_will_drift() -> None:
     with throttled_group() as group:
-        result = CliRunner().invoke(command, ["--unit", group.as_group().name, "--seconds", "2"])
+        result = CliRunner().invoke(main, ["tune", "--unit", group.as_group().name, "--seconds", "2"])
     assert result.exit_code == 0, result.output
     assert "WILL DRIFT" in result.output
     assert "recommended  no quota, weight 900" in result.output

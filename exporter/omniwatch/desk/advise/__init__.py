@@ -7,12 +7,14 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from omniwatch.system.errors import UserError
+
 CANDIDATES = ("cloud-native", "edge-int4", "thinker-only", "cascade")
 Verdict = Literal["passes", "fails", "undecided", "not measured"]
 
 
-class AdviceError(ValueError):
-    """What the user can mend: one line."""
+class AdviceError(UserError):
+    """Limits or results that nothing can be judged by."""
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from omniwatch.system.errors import UserError
 
-class BacktestError(ValueError):
-    """It cannot be done; the message is for the user."""
+
+class BacktestError(UserError):
+    """A recording, rules or routes that no backtest can be made of, or a program that it needs."""

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from omniwatch.system.errors import UserError
+
 CHAINS = ("native", "cascade")
 PARTS = ("native", "asr", "llm", "tts")
 
@@ -21,8 +23,8 @@ Seconds = Annotated[float, Meta(ge=0)]
 Bytes = Annotated[int, Meta(ge=0)]
 
 
-class ChainError(ValueError):
-    """What the user can mend: one line."""
+class ChainError(UserError):
+    """Arguments, servers or results that nothing can be measured or compared with."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

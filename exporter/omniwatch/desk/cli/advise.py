@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, UserError, os_error
+from omniwatch.cli import Number, os_error
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.desk.advise import Check, Judged
@@ -80,10 +81,8 @@ def command(
     """
     import msgspec
 
-    from omniwatch.desk.advise import AdviceError, Constraints, advise
+    from omniwatch.desk.advise import Constraints, advise
     from omniwatch.desk.advise.facts import gather
-    from omniwatch.desk.chain import ChainError
-    from omniwatch.desk.plan.model import PlanError
 
     constraints = Constraints(
         memory_gb=memory_gb,
@@ -99,8 +98,6 @@ def command(
         raise UserError("expected a limit: --memory-gb, --cloud-memory-gb, --red-line-ms, --watts or --cost")
     try:
         found = advise(constraints, gather(constraints, _results(measured), _prices(prices)))
-    except (AdviceError, ChainError, PlanError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
     if as_json:

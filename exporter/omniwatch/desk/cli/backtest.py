@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import UserError, config_option, shows_progress
+from omniwatch.cli import config_option, shows_progress
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.desk.backtest.run import Findings, Progress, Side
@@ -74,11 +75,8 @@ def command(
       omniwatch backtest incident.jsonl.gz --rules new.rules.yaml --json
     """
     from omniwatch import plotting, settings
-    from omniwatch.bundle.render import RenderError
     from omniwatch.desk.backtest import compare, json_report, picture, report, rule_sets, site, tsdb
-    from omniwatch.desk.backtest.errors import BacktestError
     from omniwatch.replay.recording import Recording
-    from omniwatch.sources import SourceError
 
     before = signal.signal(signal.SIGTERM, _end)
     try:
@@ -102,8 +100,6 @@ def command(
             found = _run(_spooled(file, directory), file, chosen, directory, plot_file is not None)
         if plot_file is not None:
             picture.write(found, plot_file, "standard input" if file == "-" else Path(file).name)
-    except (settings.SettingsError, SourceError, RenderError, plotting.PlotError, BacktestError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(f"{error.filename or plot_file}: {error.strerror}") from error
     finally:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import UserError, config_option, os_error
+from omniwatch.cli import config_option, os_error
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.desk.grafana import Grafana, Model
@@ -269,13 +270,9 @@ def _token(token_file: Path | None) -> str:
 @contextmanager
 def _errors() -> Iterator[None]:
     """Turn what the user can mend into one line."""
-    from omniwatch.bundle.dashboards import DashboardError
-    from omniwatch.bundle.render import RenderError
-    from omniwatch.settings import SettingsError
-
     try:
         yield
-    except (SettingsError, RenderError, DashboardError, ImportError) as error:
+    except ImportError as error:
         raise UserError(str(error)) from error
     except UnicodeDecodeError as error:
         raise UserError(f"the token is no text: {error.reason}") from error

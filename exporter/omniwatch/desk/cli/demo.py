@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.system.errors import UserError
 
 
 @click.command()
@@ -33,7 +33,6 @@ def command(once: bool, scenario: str, seed: int) -> None:
     from omniwatch.desk.demo import GRACE_S, Demo, DemoError
     from omniwatch.desk.demo.local_stack import Stack
     from omniwatch.desk.simulation import SCENARIOS
-    from omniwatch.system.child_process import ChildError
 
     paging = [name for name, entry in SCENARIOS.items() if entry.alert]
     if scenario not in paging:
@@ -66,8 +65,6 @@ def command(once: bool, scenario: str, seed: int) -> None:
                     say("Open the addresses above; Ctrl-C ends it.")
                     while True:
                         time.sleep(1)
-        except ChildError as error:
-            raise UserError(str(error)) from error
         except DemoError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:

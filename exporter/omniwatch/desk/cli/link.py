@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from omniwatch.cli import UserError
+from omniwatch.system.errors import UserError
 
 
 @click.command()
@@ -60,8 +60,6 @@ def command(server: str | None, listen: str, scenario: str, seed: int, as_list: 
             click.echo(f"{now:10.3f} {happening.why}{lasts}{cut}", err=True)
 
         relay = asyncio.run(serve(address(listen), address(server), link, ready, tell))
-    except (scenarios.ScenarioError, ValueError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(f"{listen}: {error.strerror or error}") from error
     carried = relay.carried

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, UserError, os_error
+from omniwatch.cli import Number, os_error
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.desk.plan.device import Device
@@ -129,7 +130,6 @@ def command(
     from omniwatch import plotting
     from omniwatch.desk.plan import components, planning
     from omniwatch.desk.plan.memory import Wanted
-    from omniwatch.desk.plan.model import PlanError
 
     if device and device_memory_gb is not None:
         raise click.UsageError("--device and --device-memory-gb exclude each other.")
@@ -169,8 +169,6 @@ def command(
             _print_ladder(wanted, as_json)
         else:
             _print_plan(plan, as_json)
-    except (plotting.PlotError, PlanError) as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
     ctx.exit(0 if plan.result.fits else 1)
@@ -179,10 +177,7 @@ def command(
 def _of_profile(name: str) -> tuple[tuple[str, ...], bool, int, int, str]:
     from omniwatch.bundle import profiles
 
-    try:
-        found = profiles.load(name)
-    except profiles.ProfileError as error:
-        raise UserError(str(error)) from error
+    found = profiles.load(name)
     if found.plan is None:
         raise UserError(f"profile {name}: nothing to compute: {found.cannot}")
     plan = found.plan
@@ -264,10 +259,7 @@ def _print_flags(plan: Plan, checkpoint: Path | None, vllm: str | None, as_json:
     program = profiles.program(vllm)
     found = flags.flags(plan.result, where, str(program or profiles.VLLM_OMNI))
     if program is not None:
-        try:
-            strange = profiles.unknown_words(found.command, profiles.ask(program)[0])
-        except profiles.ProfileError as error:
-            raise PlanError(str(error)) from error
+        strange = profiles.unknown_words(found.command, profiles.ask(program)[0])
         if strange:
             raise PlanError(strange[0])
         click.echo(f"{program} knows every flag", err=True)

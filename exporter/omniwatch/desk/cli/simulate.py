@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, UserError, shows_progress
+from omniwatch.cli import Number, shows_progress
 from omniwatch.system import ports
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.desk.simulation import Scenario
@@ -167,10 +168,7 @@ def command(
         return
     scenario = _chosen(name)
     if fault_at_s is not None or mended_at_s is not None:
-        try:
-            scenario = scenario.moved(fault_at_s, mended_at_s)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        scenario = scenario.moved(fault_at_s, mended_at_s)
     if duration_s is None and speed == 0:
         duration_s = scenario.duration_s
     begin_t = time.time() if start_t is None else start_t

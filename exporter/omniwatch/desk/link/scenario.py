@@ -10,6 +10,7 @@ import yaml
 from msgspec import Meta
 
 from omniwatch.bundle import data
+from omniwatch.system.errors import UserError
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Milliseconds = Annotated[float, Meta(ge=0, le=60_000)]
@@ -19,8 +20,8 @@ Between = Annotated[float, Meta(ge=0.1, le=86_400)]
 Duration = Annotated[float, Meta(gt=0, le=60)]
 
 
-class ScenarioError(ValueError):
-    """A scenario that does not exist or does not hold; the message is one line."""
+class ScenarioError(UserError):
+    """A scenario that does not exist or does not hold."""
 
 
 class Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from omniwatch.desk.link.path import Blackout, Link
 from omniwatch.desk.link.relay import Relay, Socket
+from omniwatch.system.errors import UserError
 
 
 class Address(NamedTuple):
@@ -22,11 +23,11 @@ class Address(NamedTuple):
 
 
 def address(text: str) -> Address:
-    """Read "host:port" or "[v6]:port". Raises ValueError."""
+    """Read "host:port" or "[v6]:port". Raises UserError."""
     host, colon, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"expected host:port, got {text!r}")
+        raise UserError(f"expected host:port, got {text!r}")
     return Address(host, int(port))
 
 

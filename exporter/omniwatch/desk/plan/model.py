@@ -14,6 +14,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from omniwatch.system.errors import UserError
+
 CONFIG = "config.json"
 MODEL_TYPES = ("qwen3_omni_moe", "qwen3_omni_moe_thinker")
 CONFIG_BYTES = 16 * 2**20
@@ -23,8 +25,8 @@ Count = Annotated[int, Meta(ge=1, le=2**31)]
 CountOrNone = Annotated[int, Meta(ge=0, le=2**31)]
 
 
-class PlanError(ValueError):
-    """Input that no plan can be made of; the message is one line."""
+class PlanError(UserError):
+    """Input that no plan can be made of."""
 
 
 class Audio(msgspec.Struct, frozen=True):

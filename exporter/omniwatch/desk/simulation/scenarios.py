@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from omniwatch.system.errors import UserError
+
 Bounds = tuple[float, float]
 
 
@@ -75,13 +77,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return self.fault.drift_ppm * max(until_s - self.fault_at_s, 0.0) / 1000
 
     def moved(self, fault_at_s: float | None = None, mended_at_s: float | None = None) -> Scenario:
-        """The same with its fault at other times, and as much script after it. Raises ValueError."""
+        """The same with its fault at other times, and as much script after it. Raises UserError."""
         if self.fault_at_s is None or self.mended_at_s is None:
-            raise ValueError(f"{self.name} has no fault to move")
+            raise UserError(f"{self.name} has no fault to move")
         begins = self.fault_at_s if fault_at_s is None else fault_at_s
         ends = begins + self.mended_at_s - self.fault_at_s if mended_at_s is None else mended_at_s
         if not self.fault.outage_s <= begins < ends:
-            raise ValueError(
+            raise UserError(
                 f"{self.name}: the fault must begin at {self.fault.outage_s:g} s or later and be mended after it"
             )
         after = self.duration_s - self.mended_at_s

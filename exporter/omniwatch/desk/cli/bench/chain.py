@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import Number, UserError, os_error
+from omniwatch.cli import Number, os_error
+from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.desk.chain import Result, Turn
@@ -153,7 +154,6 @@ def chain(
         if (error.name or "").partition(".")[0] != "httpx":
             raise
         raise UserError("bench chain needs a library: pip install 'omniwatch[bench]'") from error
-    from omniwatch.desk.chain import ChainError
     from omniwatch.desk.chain import questions as folder
     from omniwatch.desk.chain.watch import open_watch, parse
 
@@ -176,8 +176,6 @@ def chain(
         watch = open_watch([parse(text) for text in watched])
         result = _measured(wanted, watch)
         publish(result, json_file, markdown_file, plot)
-    except ChainError as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
     if any(turn.outcome != "ok" for turn in result.turns):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import UserError, os_error
+from omniwatch.cli import os_error
 from omniwatch.desk.cli.bench.chain import check_plot, publish
+from omniwatch.system.errors import UserError
 
 FILE = click.Path(path_type=Path)
 
@@ -44,7 +45,6 @@ def merge(
     import datetime
 
     from omniwatch import __version__
-    from omniwatch.desk.chain import ChainError
     from omniwatch.desk.chain import results as files
 
     if not results and not vllm_files:
@@ -61,8 +61,6 @@ def merge(
         else:
             merged = files.merge(found)
         publish(merged, json_file, markdown_file, plot)
-    except ChainError as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
 
@@ -84,15 +82,12 @@ def compare(first: Path, second: Path, as_json: bool, seed: int) -> None:
     """
     import json
 
-    from omniwatch.desk.chain import ChainError
     from omniwatch.desk.chain import compare as comparing
     from omniwatch.desk.chain import results as files
     from omniwatch.desk.chain.report import columns
 
     try:
         found = list(comparing.compare(files.read(first), files.read(second), seed))
-    except ChainError as error:
-        raise UserError(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
     if not found:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import Number, UserError, os_error
+from omniwatch.cli import Number, os_error
 from omniwatch.system import atomic_write
 
 SCENARIOS = ("4g-10pct", "4g-bursty", "highway-120", "tunnel")
@@ -65,10 +65,7 @@ def resume(
     from omniwatch.desk.link.measure import Run, measure
     from omniwatch.desk.link.report import markdown, summarise
 
-    try:
-        networks = {name: scenarios.load(name) for name in names}
-    except scenarios.ScenarioError as error:
-        raise UserError(str(error)) from error
+    networks = {name: scenarios.load(name) for name in names}
     began = time.monotonic()
     jobs = [(name, seed) for name in networks for seed in range(1, seeds + 1)]
     runs: dict[str, list[Run]] = {name: [] for name in networks}
