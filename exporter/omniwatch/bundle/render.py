@@ -61,6 +61,7 @@ def render(
     alerts, and `worst_first`, `by_fault` and `inhibitions` of it. The same settings give the same bytes. Raises RenderError.
     """
     root = root or data.root()
+    sources = _sources(root)
     environment = _environment(root)
     variables: dict[str, Any] = {name: getattr(settings, name) for name in settings.__struct_fields__}
     variables["defaults"] = Settings()
@@ -81,7 +82,6 @@ def render(
             variables["profile"] = profile
         except profiles.ProfileError as error:
             raise RenderError(str(error)) from error
-    sources = _sources(root)
 
     @functools.cache
     def dashboard(name: str) -> dashboards.Dashboard:
