@@ -20,8 +20,13 @@ from omniwatch.bundle import program_files, render
 from omniwatch.cli import DESK_COMMANDS
 from omniwatch.settings import Settings
 
-LINES = 23_000
-"""Most lines of this package's Python on a device. Whoever raises it says by how much and for what; 28,000 are the end."""
+LINES = sum(
+    (
+        23_000,
+        600,  # installations that were killed are ended, lists of files that lie are refused, calls have one deadline
+    )
+)
+"""Lines of Python in all. Who raises it adds a line that says for what; 28,000 are the end."""
 BYTES = 9_000_000
 """Most bytes of the program with the packages it requires; 16,000,000 are the end."""
 OF_EXTRAS = {"anyio", "matplotlib", "websockets"}
