@@ -21,7 +21,7 @@ LINT := $(RUFF) && $(BIN)/mypy
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
+.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -37,6 +37,10 @@ test: $(READY)  ## everything but the slow suites, in under ten minutes
 	@deploy/setup.sh $(TEST_PACKAGES)
 	# Many tests run promtool, which by default spends a third of its time on collecting garbage.
 	GOGC=400 $(BIN)/pytest --numprocesses=5 --dist=loadfile --no-loadscope-reorder
+
+quick: $(READY)  ## ruff, and what needs no server, no browser and no promtool, in under two minutes
+	$(RUFF)
+	$(BIN)/pytest -m "not programs and not slow" --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-omni: $(READY)  ## the tap on a real vLLM-Omni, and `bench chain` (installs one: 4 GB, minutes)
 	@deploy/setup.sh $(OMNI_PACKAGES)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
+import tempfile
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from helpers.programs import BEYOND_PYTHON, path_without
+
+# An example that a busy machine holds up for 200 ms, the default, has not failed.
+settings.register_profile("omniwatch", parent=settings.default, deadline=None)
+settings.load_profile("omniwatch")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +35,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {path: (number, 0) for number, path in enumerate(computing)}
     place |= {path: (3 * number, 1) for number, path in enumerate(waiting)}
     items.sort(key=lambda item: place[item.path])
+    for item in items:
+        if {"alerts", "e2e", "suites"} & set(item.path.parts[-3:-1]):
+            item.add_marker("programs")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Hide the programs from a test that does not say it needs them: `make quick` runs it on a machine without."""
+    path = os.environ["PATH"]
+    if item.get_closest_marker("programs") is None:
+        os.environ["PATH"] = _bare_path(path)
+    try:
+        return (yield)
+    finally:
+        os.environ["PATH"] = path
+
+
+@cache
+def _bare_path(path: str) -> str:
+    return path_without(BEYOND_PYTHON, path, Path(_links.name))
+
+
+_links = tempfile.TemporaryDirectory(prefix="omniwatch-bare-path-")
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ GOOD = b'{"ev":"audio","t":1.5,"stream":"a","frame_id":3}'
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: str(e["ev"]))
+@pytest.mark.slow
 def test_each_event_is_read_written_and_described_alike(example):
     event = events.decode(json.dumps(example).encode())
     assert isinstance(event, events.Event)

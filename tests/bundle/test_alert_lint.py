@@ -107,6 +107,7 @@ def test_every_alert_leads_to_its_page_and_to_a_panel_that_leads_back(bundle):
         assert (data.root() / "runbooks" / page.rpartition("/")[2]).is_file()
 
 
+@pytest.mark.slow
 def test_a_shipped_alert_that_no_panel_shows_any_more_is_found(tmp_path):
     root = data_folders(tmp_path / "data")
     replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent]", "runbooks: [StreamSilent]")
@@ -140,6 +141,7 @@ tests:
 """
 
 
+@pytest.mark.programs
 def test_a_dashboards_address_has_the_device_the_stream_and_half_an_hour_before(tmp_path):
     rendered(tmp_path, changed_settings("grafana", url="https://grafana.example/sub/"))
     (tmp_path / "alerts/weird.test.yaml").write_text(WEIRD)
@@ -180,6 +182,7 @@ def test_most_pages_lead_to_a_restart():
 
 
 @each_page
+@pytest.mark.programs
 def test_the_commands_of_a_page_are_well_formed(page, tmp_path):
     script = commands(page)
     assert script

@@ -41,6 +41,7 @@ def shipped() -> str:
     return run("-v").output
 
 
+@pytest.mark.programs
 def test_the_rules_unit_tests_are_run_where_they_are_asked_for(tmp_path, monkeypatch):
     """They take promtool half a minute; the rules themselves are always checked."""
     replaced(lean(tmp_path) / TESTS, "exp_alerts: []", "exp_alerts: [{exp_labels: {severity: page}}]")
@@ -50,6 +51,7 @@ def test_the_rules_unit_tests_are_run_where_they_are_asked_for(tmp_path, monkeyp
     assert f"SUCCESS: promtool check rules: {RULES}" in result.output
 
 
+@pytest.mark.programs
 def test_what_is_shipped_passes_every_check_a_line_each(shipped):
     *lines, last = shipped.splitlines()
     assert [line for line in lines if not line.startswith("SUCCESS: ")] == []
@@ -83,6 +85,7 @@ def test_a_directory_is_checked_as_it_is(tmp_path):
     )
 
 
+@pytest.mark.programs
 def test_a_settings_file_is_rendered_first(tmp_path, shipped):
     settings = tmp_path / "omniwatch.yaml"
     told = "receivers: {page: {email_to: a@example.org}, watchdog_webhook_url: 'https://switch.example/'}"
@@ -118,6 +121,7 @@ def test_a_directory_without_rules_fails(tmp_path):
     ]
 
 
+@pytest.mark.programs
 def test_tools_that_are_absent_are_said_and_are_no_failure(tmp_path, monkeypatch, shipped):
     with monkeypatch.context() as changed:
         changed.setenv("PATH", str(tmp_path))
@@ -207,6 +211,7 @@ def test_a_tool_that_cannot_run_is_a_failure(tmp_path):
         (ALERTMANAGER, "receiver: page", "receiver: nobody", "FAILED: amtool check-config: {}: exit code 1", "nobody"),
     ],
 )  # fmt: skip
+@pytest.mark.programs
 def test_what_the_tools_find_is_a_failure_in_their_own_words(tmp_path, name, old, new, found, words):
     replaced(lean(tmp_path) / name, old, new)
     output = run(tmp_path, exit_code=1).output
@@ -216,6 +221,7 @@ def test_what_the_tools_find_is_a_failure_in_their_own_words(tmp_path, name, old
     assert detail[0].startswith("  ")
 
 
+@pytest.mark.programs
 def test_what_promtool_calls_lint_is_lint(tmp_path):
     rules = lean(tmp_path) / RULES
     text = rules.read_text()
@@ -239,6 +245,7 @@ def test_what_promtool_calls_lint_is_lint(tmp_path):
         (ALERTMANAGER, "a: 2024-99-99", "month must be in 1..12"),
     ],
 )
+@pytest.mark.slow
 def test_a_file_that_is_not_what_its_name_says_fails_without_tools(tmp_path, name, text, detail):
     (rendered(tmp_path) / name).write_text(text)
     results = check.check(tmp_path, no_tool)

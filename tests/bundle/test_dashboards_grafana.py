@@ -212,6 +212,7 @@ def test_user_errors_are_one_line(fake, tmp_path):
         ("http://a b", "is no address of a Grafana: expected http://HOST[:PORT][/PATH]"),
     ],
 )
+@pytest.mark.slow
 def test_an_address_that_is_none_is_said_in_one_line(tmp_path, given, command, address, why):
     site = tmp_path / "omniwatch.yaml"
     site.write_text(json.dumps({"grafana": {"url": address}}))

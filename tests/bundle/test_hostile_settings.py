@@ -15,8 +15,9 @@ from helpers.hostile_settings import consume, hostile
 from omniwatch.bundle import check
 from omniwatch.settings import Settings, SettingsError, parse
 
+pytestmark = pytest.mark.programs
+
 HOSTILE = hypothesis(
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )

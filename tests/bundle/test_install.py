@@ -41,6 +41,7 @@ def test_install_and_purge_leave_the_tree_as_it_was(root: Path) -> None:
     assert snapshot(root) == before
 
 
+@pytest.mark.slow
 def test_a_second_installation_changes_nothing(root: Path) -> None:
     install(root, "--profile", "orin")
     before = {path: path.lstat().st_mtime_ns for path in root.rglob("*")}
@@ -50,6 +51,7 @@ def test_a_second_installation_changes_nothing(root: Path) -> None:
     assert install(root, "--profile", "orin", "--diff").exit_code == 0
 
 
+@pytest.mark.slow
 def test_what_was_installed_runs_by_itself(root: Path) -> None:
     """With nothing on the path but the installed environment."""
     install(root)
@@ -76,6 +78,7 @@ def test_the_tap_is_importable_alone(root: Path) -> None:
     assert (root / "opt/omniwatch/tap/omniwatch/tap").is_dir()
 
 
+@pytest.mark.slow
 def test_dry_run_and_diff_write_nothing(root: Path) -> None:
     before = snapshot(root)
     told = install(root, "--dry-run", "--profile", "orin")
@@ -144,6 +147,7 @@ def test_a_profile_of_a_program_that_is_not_there_is_refused_before_anything_is_
     assert (root / SERVER_UNIT).exists()
 
 
+@pytest.mark.slow
 def test_only_its_own_files_restart_the_sidecar(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     restarts: list[list[str]] = []
 

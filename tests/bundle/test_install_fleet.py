@@ -132,6 +132,7 @@ def test_the_queue_is_bounded_on_the_disk_and_the_agent_in_memory() -> None:
 
 
 @pytest.mark.parametrize("text", [WRITES, FULL, FULL + "  agent: prometheus"])
+@pytest.mark.programs
 def test_systemd_reads_the_unit_and_finds_it_confined(tmp_path: Path, text: str) -> None:
     units = tmp_path / "etc/systemd/system"
     units.mkdir(parents=True)

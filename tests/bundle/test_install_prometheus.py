@@ -55,6 +55,7 @@ def told(root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
     return said
 
 
+@pytest.mark.programs
 def test_both_read_the_bundle_and_uninstall_takes_it_back(root):
     before = snapshot(root)
     done = install(root, "--with-prometheus")
@@ -138,6 +139,7 @@ def test_what_somebody_has_changed_is_left_alone(root, tree, said):
     assert snapshot(root) == before
 
 
+@pytest.mark.programs
 def test_the_lines_to_add_hold(root):
     grow(root, "etc/prometheus/prometheus.yml: global: {}")
     said = install(root, "--with-prometheus").stderr

@@ -84,6 +84,7 @@ def test_a_query_that_promtool_cannot_read_is_a_failure(tmp_path):
     assert "omni:streaming_panel_1_A" in result.detail
 
 
+@pytest.mark.programs
 def test_the_rules_that_promtool_is_given_are_every_query(tmp_path):
     rules = dashboard_json.as_rules({"omni-streaming": STREAMING})
     assert len(rules["groups"][0]["rules"]) == len(list(dashboard_json.queries(STREAMING)))

@@ -13,6 +13,8 @@ from helpers.checks import RULES
 from omniwatch.bundle import render
 from omniwatch.bundle.catalogue import FILE as CATALOGUE
 
+pytestmark = pytest.mark.programs
+
 PANEL = "dashboards/streaming.yaml.j2"
 TESTS = "alerts/silent.test.yaml.j2"
 LINKS = '[[ links("VoiceMissing") ]]'

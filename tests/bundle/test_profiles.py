@@ -131,6 +131,7 @@ def test_a_profile_that_does_not_hold(tmp_path, text, says):
     assert says in str(error.value)
 
 
+@pytest.mark.slow
 def test_beside_a_published_claim_stands_what_arithmetic_says(tmp_path):
     done = install(device(tmp_path), "--profile", "int4", "--no-start")
     assert done.exit_code == 0
@@ -140,6 +141,7 @@ def test_beside_a_published_claim_stands_what_arithmetic_says(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_computed_the_reason_is_given(tmp_path):
     done = install(device(tmp_path), "--profile", "3b-int8-moe4", "--no-start")
     assert (
@@ -148,6 +150,7 @@ def test_where_nothing_can_be_computed_the_reason_is_given(tmp_path):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.slow
 def test_the_tap_comes_in_a_drop_in_and_the_unit_stays(tmp_path, name):
     root = device(tmp_path)
     done = install(root, "--profile", name, "--with-tap")

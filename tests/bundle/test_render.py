@@ -56,6 +56,7 @@ def test_prometheus_own_braces_pass_through():
     assert "{{ $labels.stream }}" in render.render(Settings())[RULES]
 
 
+@pytest.mark.slow
 def test_the_same_settings_give_the_same_bytes_in_every_process():
     program = "import sys; from omniwatch.cli import main; sys.argv[1:] = ['render']; main()"
     outputs = {
@@ -70,6 +71,7 @@ def test_the_same_settings_give_the_same_bytes_in_every_process():
     assert len(outputs) == 1
 
 
+@pytest.mark.slow
 def test_an_installed_package_brings_the_same_data(tmp_path):
     site = tmp_path / "site"
     shutil.copytree(
@@ -204,6 +206,7 @@ def test_names_may_be_globs(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_some_files_are_rendered_as_among_all(monkeypatch):
     everything = render.render(Settings())
     assert list(everything) == render.paths()
@@ -280,6 +283,7 @@ def test_nothing_is_replaced_when_one_file_cannot_be_written(tmp_path):
     assert tree(tmp_path) == {name: text for name, text in before.items() if not name.startswith("runbooks/")}
 
 
+@pytest.mark.programs
 def test_nothing_is_written_when_what_was_rendered_does_not_hold(tmp_path, monkeypatch):
     root = data_folders(tmp_path / "data")
     monkeypatch.setattr(data, "root", lambda: root)
@@ -293,6 +297,7 @@ def test_nothing_is_written_when_what_was_rendered_does_not_hold(tmp_path, monke
 
 
 @pytest.mark.usefixtures("no_tools")
+@pytest.mark.slow
 def test_a_diff_says_what_would_change_and_changes_nothing(tmp_path):
     out = tmp_path / "out"
     run("--out", out)
@@ -317,6 +322,7 @@ def test_a_diff_says_what_would_change_and_changes_nothing(tmp_path):
 
 
 @pytest.mark.usefixtures("no_tools")
+@pytest.mark.slow
 def test_a_dry_run_says_what_would_be_written_and_writes_nothing(tmp_path):
     run("--out", tmp_path, "prometheus.yml")
     output = run("--out", tmp_path, "--dry-run").stdout.splitlines()

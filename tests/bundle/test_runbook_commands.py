@@ -170,6 +170,7 @@ def test_every_property_that_is_asked_for_is_one_of_systemds():
     assert {name for name in asked if f"{name}\0".encode() not in systemd} == set()
 
 
+@pytest.mark.programs
 def test_every_query_is_promql(tmp_path):
     queries = sorted({query for command in FENCED for query in command.queries()})
     assert len(queries) > 60

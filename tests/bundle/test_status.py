@@ -61,6 +61,7 @@ def test_a_plain_installation_is_well_and_says_that_nobody_is_told(root: Path) -
         "fleet: {remote_write_url: 'https://centre.example/api/v1/write'}",
     ],
 )
+@pytest.mark.slow
 def test_receivers_that_are_set_and_reach_nobody_are_a_fault(root: Path, said: str) -> None:
     install(root)
     (root / CONFIG).write_text(said)
@@ -171,6 +172,7 @@ def answering(words: bytes) -> Iterator[str]:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n", True, "ready"),
     ],
 )
+@pytest.mark.slow
 def test_whatever_answers_in_the_sidecars_place_becomes_a_line(
     tmp_path: Path, words: bytes, ok: bool | None, says: str
 ) -> None:
@@ -216,6 +218,7 @@ def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "ok"), [((), None), (("--profile", "orin"), False)], ids=["plain", "with its profile"]
 )
+@pytest.mark.slow
 def test_a_model_server_that_is_not_there_is_a_fault_only_where_it_was_installed(
     root: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], ok: bool | None
 ) -> None:

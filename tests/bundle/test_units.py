@@ -88,6 +88,7 @@ def test_the_published_unit_is_there_to_the_character() -> None:
         assert comment in ours
 
 
+@pytest.mark.programs
 def test_systemd_reads_the_published_quota(tmp_path: Path) -> None:
     """With its comment behind it, as published, systemd drops the quota; rendered, it does not complain."""
     root = system(tmp_path, "int4")
@@ -102,6 +103,7 @@ def test_systemd_reads_the_published_quota(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("profile", profiles.available())
+@pytest.mark.programs
 def test_systemd_finds_nothing_wrong(tmp_path: Path, profile: str) -> None:
     root = system(tmp_path, profile)
     verified = analyze(
@@ -114,6 +116,7 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path, profile: str) -> None:
 
 
 @pytest.mark.parametrize("sources", [["tail:/run/omniwatch/events.jsonl"], ["journal:qwen3-omni.service"]])
+@pytest.mark.programs
 def test_the_sidecars_exposure_is_at_most_1_5(tmp_path: Path, sources: list[str]) -> None:
     root = system(tmp_path, "orin")
     text = render.render(Settings(sources=sources))[PurePosixPath("deploy/systemd") / SIDECAR]
@@ -122,6 +125,7 @@ def test_the_sidecars_exposure_is_at_most_1_5(tmp_path: Path, sources: list[str]
     assert judged.returncode == 0, judged.stdout[-3000:] + judged.stderr
 
 
+@pytest.mark.programs
 def test_the_bridges_exposure_is_at_most_1_5(tmp_path: Path) -> None:
     root = system(tmp_path, "orin")
     judged = analyze("security", "--no-pager", "--offline=yes", "--threshold=15", f"--root={root}", BRIDGE)

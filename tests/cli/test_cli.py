@@ -141,6 +141,7 @@ def bad(tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
+@pytest.mark.slow
 def test_what_a_user_can_mend_is_one_line_and_exit_2(bad, words, said):
     done = run(*(word.format(dir=bad) for word in words))
     assert done.returncode == 2, done.stderr

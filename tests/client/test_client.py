@@ -228,6 +228,7 @@ def test_resumption_is_asked_for_by_name() -> None:
 
 
 @pytest.mark.parametrize("library", ["h11", "aiohappyeyeballs"])
+@pytest.mark.slow
 def test_without_its_libraries_the_client_names_the_extra(library: str) -> None:
     script = f"import sys; sys.modules[{library!r}] = None; "
     imported = subprocess.run(

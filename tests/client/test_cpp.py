@@ -28,6 +28,8 @@ from helpers.waiting import wait_until
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -26,6 +26,8 @@ from omniwatch.client import Client, Config, Summary
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 
+pytestmark = pytest.mark.programs
+
 HOURS = datetime.timedelta(hours=1)
 
 

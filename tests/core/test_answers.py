@@ -123,7 +123,7 @@ def test_a_row_that_is_complete_right_after_it_was_hidden_is_absent_for_two_eval
     st.lists(st.tuples(st.floats(0.3, 40), st.booleans()), min_size=1, max_size=40),
     st.integers(0, 4),
 )
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=150)
 def test_whatever_the_dialogue_only_three_in_a_row_page_and_a_lasting_row_does(gaps, phase):
     at, talk = 0.0, []
     for gap_s, late in gaps:

@@ -23,6 +23,7 @@ def structs(kind: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
     return [kind, *(one for struct in inner for one in structs(struct))]
 
 
+@pytest.mark.slow
 def test_references_are_current():
     """`make docs` writes them."""
     assert sorted(manual.name_of(path) for path in reference.stale()) == []

@@ -11,6 +11,8 @@ import pytest
 
 from helpers import manual
 
+pytestmark = pytest.mark.programs
+
 
 def build(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
     words = [

@@ -124,6 +124,7 @@ def test_nothing_at_all_is_no_failure_and_every_part_says_why(tmp_path):
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+@pytest.mark.slow
 def test_a_part_that_breaks_takes_no_other_with_it(tmp_path, part, monkeypatch):
     def broken(device: Device):
         yield "half.txt", "what there was"

@@ -158,6 +158,7 @@ def unpacked(archive: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("valid", [True, False], ids=["valid", "invalid"])
 @pytest.mark.parametrize("alphabet", ALPHABETS)
+@pytest.mark.slow
 def test_no_secret_of_any_kind_is_in_any_file(tmp_path, alphabet, valid):
     plant = Plant(ALPHABETS[alphabet])
     device = planted_device(tmp_path, plant, valid=valid)
@@ -234,6 +235,7 @@ def test_a_known_secret_goes_wherever_it_stands(secret, before, after):
 
 
 @given(st.recursive(st.text() | st.integers() | st.booleans() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10))  # fmt: skip
+@pytest.mark.slow
 def test_of_a_configuration_of_unknown_shape_no_text_stays(raw):
     def texts(value):
         if isinstance(value, dict):

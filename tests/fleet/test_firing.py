@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import yaml
 
 from helpers.bundles import promtool, rendered
 from omniwatch.bundle import dashboard_json
 from omniwatch.fleet import status
+
+pytestmark = pytest.mark.programs
 
 WHO = 'site="n",device="{device}",model="m",release="1"'
 PAGE = 'alertname="CodecDrift",severity="page",stream="0"'

@@ -43,7 +43,7 @@ def made(expires: datetime, *, serial: int = 1, name: str = "orin", names: int =
     return certificate.sign(KEY, SHA256()).public_bytes(Encoding.PEM)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(MOMENTS, st.integers(1, 2**159 - 1), st.text(min_size=1, max_size=16), st.integers(0, 30))
 def test_every_certificate_says_when_it_expires(
     expires: datetime, serial: int, name: str, names: int
@@ -55,7 +55,7 @@ def test_every_certificate_says_when_it_expires(
 DER = ssl.PEM_cert_to_DER_cert(made(LIMIT).decode())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, len(DER)), st.integers(0, len(DER) - 1), st.integers(0, 255))
 def test_a_damaged_certificate_is_refused_or_has_a_date(length: int, at: int, byte: int) -> None:
     damaged = bytearray(DER)

@@ -184,7 +184,6 @@ def test_a_stated_rate_that_is_none_gives_no_endless_speech(rate_hz):
     assert not wav.is_rate(rate_hz)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(list(GOOD)), CUTS)
 def test_a_file_that_comes_in_pieces_is_as_long(name, cuts):
     assert seconds_by_bench(GOOD[name], cuts) == pytest.approx(0.1)
@@ -198,7 +197,7 @@ damaged = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(damaged | st.binary(max_size=100).map(lambda data: b"RIFF\0\0\0\0WAVE" + data))
 def test_a_damaged_file_has_a_length_in_bounds_or_none(data):
     most_s = len(data) / wav.LOWEST_HZ
@@ -245,7 +244,7 @@ def expected(body: bytes) -> list[bytes]:
     return found
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.sampled_from([b"data:", b"data: ", b"data", b"id: 1", b": ", b"x", b"  ", b"\r", b"\n", b"\r\n"])
@@ -258,7 +257,7 @@ def test_any_body_cut_anywhere_gives_the_events_of_the_specification(body, cuts)
     assert both(body, cuts) == expected(body)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 1 << 20), max_size=30))
 def test_a_recorded_chat_cut_anywhere_is_the_same(cuts):
     body = sse_recording()
@@ -287,6 +286,7 @@ def test_an_event_that_comes_in_one_piece_has_no_bound():
 
 
 @pytest.mark.parametrize("piece", [b"x" * 1000, b"x" * (1 << 17), b"\ndata: x" * 1000, b"\ndata:" * 1000])
+@pytest.mark.slow
 def test_an_event_past_the_bound_is_skipped_and_the_next_one_read(piece):
     most = 1 << 17
     reader = Events(most, strict=False)

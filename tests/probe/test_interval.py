@@ -52,6 +52,7 @@ def standing(url: str, *words: str) -> Iterator[Standing]:
             process.kill()
 
 
+@pytest.mark.programs
 def test_rounds_go_on_and_their_metrics_are_clean() -> None:
     speaker = Speaker([wait(0.2), speech(80), wait(0.6), speech(80)])
     with (

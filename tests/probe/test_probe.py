@@ -114,6 +114,7 @@ def test_without_json_it_is_a_table_that_says_what_was_not_good(scheme: str) -> 
         ("--max-drift-ms=9000", 0),
     ],
 )
+@pytest.mark.slow
 def test_past_a_limit_the_exit_code_is_1(scheme: str, limit: str, code: int) -> None:
     result, turns = probed(scheme, Speaker([wait(0.2), speech(80), wait(0.4), speech(80)]), limit)
     assert [turn["outcome"] for turn in turns] == ["ok"]
@@ -133,6 +134,7 @@ NO_SPEECH: list[tuple[list[Step], str, str | None]] = [
 
 @both
 @pytest.mark.parametrize(("script", "outcome", "detail"), NO_SPEECH)
+@pytest.mark.slow
 def test_an_answer_without_speech_is_told_apart(
     scheme: str, script: list[Step], outcome: str, detail: str | None
 ) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import click.testing
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.uvicorn_server import Serving, Speaker, speech, text, wait
@@ -103,7 +103,6 @@ def test_what_does_not_go_together_is_one_line(words: list[str], said: str) -> N
     assert said in result.output
 
 
-@settings(deadline=None)
 @given(WORDS, WORDS)
 def test_the_distance_is_one(first: list[str], second: list[str]) -> None:
     """Not below the difference of lengths, not above the longer; 0 only for the same; the same both ways."""

@@ -46,6 +46,7 @@ def bands(axes, state: str) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
+@pytest.mark.slow
 def test_the_same_recording_gives_the_same_bytes(overload, tmp_path, suffix):
     first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     plot.write(overload, first, "title")

@@ -266,6 +266,7 @@ def test_a_terminal_sees_how_far_it_is(overload):
     assert done.stdout.decode() == run(overload)[1]
 
 
+@pytest.mark.slow
 def test_a_simulation_pipes_into_a_replay(overload):
     omniwatch = f"{sys.executable} -m omniwatch"
     pipeline = (

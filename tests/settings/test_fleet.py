@@ -22,6 +22,7 @@ SHORTEST = Fleet(
 )
 
 
+@pytest.mark.programs
 def test_the_rules_hold_with_the_shortest_times_there_can_be(tmp_path):
     rendered(tmp_path, msgspec.structs.replace(Settings(), fleet=SHORTEST))
     done = promtool("test", "rules", "alerts/fleet.test.yaml", cwd=tmp_path)

@@ -13,6 +13,8 @@ from omniwatch.events import MAX_LINE_BYTES, Invalid, decode
 from omniwatch.sources import SourceError
 from omniwatch.sources.journal import Journal
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Log:

@@ -16,6 +16,8 @@ from helpers.journal_files import BOOT_B, Clock, Log, Open, event, read_all, rea
 from helpers.waiting import wait_until
 from omniwatch.sources.journal import FIRST_PAUSE_S, LONGEST_PAUSE_S
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Log:

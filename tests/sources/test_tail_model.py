@@ -235,4 +235,4 @@ class Files(RuleBasedStateMachine):
 
 
 TestFiles = pytest.mark.timeout(900)(Files.TestCase)
-TestFiles.settings = settings(max_examples=400, stateful_step_count=40, deadline=None, derandomize=True)
+TestFiles.settings = settings(max_examples=400, stateful_step_count=40, derandomize=True)

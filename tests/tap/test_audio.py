@@ -8,7 +8,7 @@ import struct
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.scripted_tap import pcm16, wav
@@ -91,7 +91,6 @@ def test_raw_audio_is_told_by_its_size(encoding, rate, size, ms):
     assert duration_ms(base64.b64encode(bytes(size)).decode(), encoding, rate) == pytest.approx(ms)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 20_000))
 def test_the_size_is_exact_whatever_the_padding(size):
     data = bytes(size)

@@ -42,6 +42,7 @@ RECORDINGS = recordings()
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.slow
 def test_recordings_pass_unchanged_wherever_the_client_leaves(tmp_path, name):
     path, steps = RECORDINGS[name]
     every = max(1, len(steps) // 300)
@@ -70,6 +71,7 @@ GENERATED = 1000
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.slow
 def test_a_thousand_generated_connections_pass_unchanged(tmp_path, fault):
     cases = [generated(seed) for seed in range(GENERATED)]
     asyncio.run(compare_all(cases, FAULTS[fault](tmp_path)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omniwatch.tap.partial_json import (
@@ -36,7 +36,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(json_values, st.booleans())
 def test_all_but_the_long_strings_is_read_as_it_was(value, ascii_only):
     text = json.dumps({"before": value, "long": ROOM, "after": value}, ensure_ascii=ascii_only)

@@ -90,7 +90,7 @@ def test_a_close_is_not_the_end(path):
     assert numbers(path) == [0, 1]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(80, 2000), st.integers(1, 4), st.integers(1, 120))
 def test_rotation_bounds_every_file_and_keeps_the_newest(tmp_path_factory, max_bytes, keep, count):
     path = tmp_path_factory.mktemp("spool") / "events.jsonl"
@@ -185,6 +185,7 @@ spool.write(Video(t=1.0, stream="a", pts_ms=0.0))
 
 
 @pytest.mark.parametrize("room", [0, 1, 40, 56, 57, 58, 59, 60, 100, 119, 120, 121, 122, 300])
+@pytest.mark.slow
 def test_a_disk_that_fills_up_mid_line_leaves_no_half_line(path, room):
     command = [sys.executable, "-c", SHORT_OF_ROOM, str(path), str(room)]
     failed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()

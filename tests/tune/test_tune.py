@@ -91,6 +91,7 @@ def test_threads_that_run_or_want_to_are_counted(tmp_path: Path) -> None:
     assert runnable_threads([7, 9, 4711], tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_watching_a_throttled_group(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, cores=2)
     told: list[float] = []
@@ -122,6 +123,7 @@ def test_a_watcher_that_was_not_let_run_itself_makes_no_stop_longer(tmp_path: Pa
     assert seen.longest_stop_s == pytest.approx(0.075, abs=0.006)
 
 
+@pytest.mark.slow
 def test_an_idle_pause_is_not_a_stop(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, cores=2)
     seen = watch(

@@ -84,6 +84,7 @@ NEITHER = [
 @pytest.mark.parametrize(
     ("text", "good"), [(t, True) for t in OURS_AND_PROMETHEUS] + [(t, False) for t in NEITHER]
 )
+@pytest.mark.programs
 def test_prometheus_judges_the_same(site: Site, text: str, good: bool) -> None:
     site.write(text)
     promtool = subprocess.run(

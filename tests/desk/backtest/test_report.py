@@ -254,6 +254,7 @@ def test_the_picture_of_two_rule_sets_has_two_bars_a_row():
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
+@pytest.mark.slow
 def test_the_same_backtest_gives_the_same_picture(tmp_path, suffix):
     for name in ("a", "b"):
         picture.write([WHOLE], tmp_path / f"{name}{suffix}", "title")
@@ -291,6 +292,7 @@ RULES = "groups: [{name: g, rules: [{alert: A, expr: omni_streams > 9}]}]\n"
         (["good", "--plot", "a.pdf"], "a.pdf: a plot ends in .svg or .png"),
     ],
 )
+@pytest.mark.programs
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     record(Path("good"), [ev.Video(t=T0 + n, stream="a", pts_ms=0) for n in range(3)])

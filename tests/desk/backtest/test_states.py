@@ -136,6 +136,7 @@ def state_at(found: list[Episode], at: float) -> str:
 
 
 @pytest.mark.parametrize(("for_s", "keep_s"), [(0, 0), (12, 0), (15, 10), (0, 25), (20, 20)])
+@pytest.mark.programs
 def test_prometheus_own_rule_engine_agrees_at_every_evaluation(tmp_path, for_s, keep_s):
     luck = random.Random(f"{for_s} {keep_s}")
     tests, seen = [], 0

@@ -110,6 +110,7 @@ def test_a_row_that_no_column_can_fill_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
+@pytest.mark.slow
 def test_a_result_is_drawn(tmp_path: Path, ending: str) -> None:
     native = written(tmp_path / "native.json", result())
     assert bench("merge", native, "--plot", tmp_path / f"p.{ending}").exit_code == 0
@@ -150,6 +151,7 @@ def test_vllms_own_result_is_a_column_that_says_what_it_lacks(tmp_path: Path) ->
     assert bench("merge", "--vllm", tmp_path / "no.json").exit_code == 2
 
 
+@pytest.mark.slow
 def test_comparing_finds_what_differs_and_no_more(tmp_path: Path) -> None:
     same = result(times=[0.5 + (n * 37 % 100) / 1000 for n in range(100)])
     faster = result(times=[0.3 + n / 1000 for n in range(100)])

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omniwatch.desk.chain import statistics
@@ -16,7 +16,6 @@ NORMAL = {50: 0.0, 90: 1.2815515655446004, 99: 2.3263478740408408}
 """Percentiles of the normal distribution."""
 
 
-@settings(deadline=None)
 @given(st.lists(FINITE, min_size=1, max_size=400), st.sampled_from([0, 1, 5, 50, 90, 99, 99.9, 100]))
 def test_percentiles_are_numpys(values: list[float], percent: float) -> None:
     found = statistics.percentile(sorted(values), percent)

@@ -96,6 +96,7 @@ def words(svg: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_what_is_written_can_be_read(svg):
     found = words(svg)
     assert {"Omniwatch / Test", "2026-01-15 12:00:00 to 12:30:00 UTC", "A row", "Pages"} <= set(found)
@@ -128,6 +129,7 @@ def test_a_png_shows_points_that_stand_alone(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
+@pytest.mark.slow
 def test_the_same_sheet_gives_the_same_bytes_whatever_the_user_has_set(tmp_path, suffix):
     first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     picture.write(a_sheet(), first)
@@ -182,6 +184,7 @@ def test_ticks_are_round_in_the_unit_they_are_written_in():
     assert y_ticks(-0.01, 1.01, "percentunit")[-1] == 1
 
 
+@pytest.mark.slow
 def test_a_legend_is_broken_into_lines_and_counts_what_it_leaves_out():
     rows = legend_rows([f"orin stream {n}" for n in range(60)], 300)
     assert len(rows) == 3
@@ -248,6 +251,7 @@ def test_targets_are_a_file_of_each_or_the_one_that_is_named(tmp_path):
         (["--prometheus.url", "http://[::1"], "http://[::1/api/v1/query: Invalid IPv6 URL"),
     ],
 )
+@pytest.mark.slow
 def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, words, said):
     port = free_port()
     given = [word.format(port=port) for word in words]

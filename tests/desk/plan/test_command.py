@@ -236,6 +236,7 @@ def test_this_device_is_measured() -> None:
     assert json.loads(done.stdout)["bound"] is None, "its bandwidth is unknown"
 
 
+@pytest.mark.slow
 def test_it_imports_no_torch_and_no_matplotlib() -> None:
     code = (
         "import sys; from omniwatch.cli import main\n"

@@ -54,6 +54,7 @@ def fired(replay: Replay) -> dict[str, list[Span]]:
 
 
 @each_scenario
+@pytest.mark.slow
 def test_the_same_arguments_give_the_same_events_and_others_do_not(name):
     scenario = SCENARIOS[name]
     first = script(name)
@@ -76,6 +77,7 @@ def test_events_come_in_the_order_of_time_and_hold_to_the_contract(name):
 
 @each_scenario
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.slow
 def test_a_scenario_fires_what_it_says_within_its_fault_and_nothing_else(name, seed):
     scenario = SCENARIOS[name]
     firing = fired(replayed(scenario, seed, scenario.duration_s + 60))
@@ -123,6 +125,7 @@ def test_a_picture_is_never_named_before_it_came():
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.slow
 def test_progressive_drift_is_300_ms_behind_after_ten_minutes(seed):
     for audio in of(ev.Audio, "progressive-drift", seed):
         assert drift_ms(audio) == pytest.approx(-0.5 * audio.t, abs=26)
@@ -148,6 +151,7 @@ def test_reconnect_jump_is_an_outage_a_resume_and_a_realignment():
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.slow
 def test_handovers_lose_frames_ask_again_and_resume_without_a_page(seed):
     replay = replayed(SCENARIOS["handover-120"], seed, 300)
     (track,) = replay.tracks.values()
