@@ -4,8 +4,8 @@ A TUN device reflects: what is sent from `here` to `there` comes back, after the
 Both ends of a connection live on this machine: the server listens on `here` (or on every address), its client connects
 to `there`, and each sees the other at `there`. Exchanging two addresses changes no IP, TCP or UDP checksum.
 
-Packets are carried by a process of its own, ahead of all others, so that a busy machine adds no delay. It needs /dev/net/tun and CAP_NET_ADMIN
-(root, or `unshare --map-root-user --net`); the device goes away with the process.
+Packets are carried by a process of its own, ahead of all others, so that a busy machine adds no delay. It needs /dev/net/tun and
+CAP_NET_ADMIN (root, or `unshare --map-root-user --net`); the device goes away with the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Devices that send their alerts to the fleet's Alertmanager themselves, through a relay that can be cut: real servers, sped up.
 
-Each minute of the field is four seconds here: Prometheus' resend delay (a flag) and Alertmanager's intervals (its configuration). What has no
-setting is as it is: vmagent tries again after up to a minute, and Prometheus forgets an alert fifteen minutes after its end.
+Each minute of the field is four seconds here: Prometheus' resend delay (a flag) and Alertmanager's intervals (its configuration). What has
+no setting is as it is: vmagent tries again after up to a minute, and Prometheus forgets an alert fifteen minutes after its end.
 """
 
 from __future__ import annotations

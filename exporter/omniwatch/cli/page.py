@@ -34,9 +34,9 @@ def command(
 ) -> None:
     """Send a test alert through the running Alertmanager; say which receivers took it and how long it took.
 
-    It goes to site.alertmanager, or to fleet.alertmanager_urls: to each of them. What a receiver took is read from Alertmanager's own counters; a
-    webhook that took it is the bridge to chat robots where that is configured. A heartbeat is a webhook, too: where the settings have one, the
-    test begins just after it, at most a minute later. The alert ends with the command.
+    It goes to site.alertmanager, or to fleet.alertmanager_urls: to each of them. What a receiver took is read from Alertmanager's own
+    counters; a webhook that took it is the bridge to chat robots where that is configured. A heartbeat is a webhook, too: where the
+    settings have one, the test begins just after it, at most a minute later. The alert ends with the command.
 
     The exit code is 0 when every receiver of the settings took it, 1 when one did not, 2 when Alertmanager is not reached.
 

@@ -62,9 +62,9 @@ class RefusedError(Exception):
 class ResumeRequest(msgspec.Struct):
     """Where a client that comes back stands: it has everything up to (last_good_id, part).
 
-    `rest` asks for no more than what follows, where the whole turn would be sent again. `attempt` numbers a client's
-    requests: one that arrives after a later one is refused. `outage_ms` is how long it heard nothing, `due_ms` in how long (negative: how long ago) it needs the next frame, both
-    when it asked; `rtt_ms` its estimate of the round trip.
+    `rest` asks for no more than what follows, where the whole turn would be sent again. `attempt` numbers a client's requests: one that
+    arrives after a later one is refused. `outage_ms` is how long it heard nothing, `due_ms` in how long (negative: how long ago) it needs
+    the next frame, both when it asked; `rtt_ms` its estimate of the round trip.
     """
 
     last_good_id: Count

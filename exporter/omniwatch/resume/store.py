@@ -37,7 +37,8 @@ class Connection(Protocol):
 class ResumableTurn:
     """One turn, the connection it is sent to, and the model server's request that produces it.
 
-    `name` is the stream's name in events, `id_` the secret under which it is resumed, `address` the client's. `cancel` stops the model server.
+    `name` is the stream's name in events, `id_` the secret under which it is resumed, `address` the client's. `cancel` stops the model
+    server.
     """
 
     def __init__(

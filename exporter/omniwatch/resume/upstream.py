@@ -23,9 +23,9 @@ class Taker(Protocol):
 class Upstream:
     """One call of the application behind the middleware.
 
-    `complete` says, once the request's body is there, whether the application may see its end. Until `admit`, given the answer's first message and the request's body, returns a Taker, everything passes between
-    client and application as if nobody stood between. From then on the answer goes to the Taker, and the application
-    does not see the client leave.
+    `complete` says, once the request's body is there, whether the application may see its end. Until `admit`, given the answer's first
+    message and the request's body, returns a Taker, everything passes between client and application as if nobody stood between. From then
+    on the answer goes to the Taker, and the application does not see the client leave.
     """
 
     def __init__(

@@ -190,8 +190,8 @@ class Monitoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lost_window_s: Seconds = 3600
     """Time over which what was lost is counted."""
     failing_for_s: Hold = 600
-    """Time that one of these must last before `MonitoringFailing` or `CertificateExpiring` fires: at least `window_s`, so that a restart is none, and
-    shorter than `lost_window_s`."""
+    """Time that one of these must last before `MonitoringFailing` or `CertificateExpiring` fires: at least `window_s`,
+    so that a restart is none, and shorter than `lost_window_s`."""
     certificate_days: Positive = 14
     """Days that a certificate has left, of those that the settings name, below which `CertificateExpiring` fires."""
 

@@ -25,7 +25,10 @@ class TokenBucket:
 
 
 class TokenBuckets:
-    """`burst` at once, then `per_s` a second, for each key; when there are more keys than `max_keys`, the one unused longest is forgotten."""
+    """`burst` at once, then `per_s` a second, for each key.
+
+    When there are more keys than `max_keys`, the one unused longest is forgotten.
+    """
 
     def __init__(self, per_s: float, burst: float, max_keys: int = 4096) -> None:
         self._per_s = per_s

@@ -41,9 +41,10 @@ PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'n
 class Pages:
     """What the pages show. All callables are called from several threads.
 
-    `streams` gives the live streams as JSON values: `stream` (the slot, None when it has none), `id`, `peer`,
-    `state`, `drift_ms`, `rtt_ms`, `rtt_vantage` and whatever else there is. `ready`, `healthy` and `reload` give
-    whether it is so (done) and a line that says why. `hosts` are the names by which browsers may ask for what people look at. `max_requests` bounds the scrapes at work at once; 0: no bound.
+    `streams` gives the live streams as JSON values: `stream` (the slot, None when it has none), `id`, `peer`, `state`, `drift_ms`,
+    `rtt_ms`, `rtt_vantage` and whatever else there is. `ready`, `healthy` and `reload` give whether it is so (done) and a line that says
+    why. `hosts` are the names by which browsers may ask for what people look at. `max_requests` bounds the scrapes at work at once; 0: no
+    bound.
     """
 
     registry: Collector

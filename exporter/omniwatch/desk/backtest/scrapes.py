@@ -21,8 +21,8 @@ _number: Callable[[float], str] = floatToGoString
 class Scrapes:
     """What Prometheus gets from a sidecar that reads a recording as it is written.
 
-    `targets` are the labels of each scrape, the sidecar's first; all are taken to be up. Scrapes are at whole multiples of the settings' interval, from one evaluation
-    before the first event on, so that every counter is seen to start from 0, to the last event.
+    `targets` are the labels of each scrape, the sidecar's first; all are taken to be up. Scrapes are at whole multiples of the settings'
+    interval, from one evaluation before the first event on, so that every counter is seen to start from 0, to the last event.
     """
 
     def __init__(self, moments: Moments, settings: Settings, targets: Sequence[Mapping[str, str]]) -> None:
