@@ -113,7 +113,7 @@ class Arrived(Event, tag="arrived"):
     """So much of a turn's speech had reached the listener, as the server's kernel knows it. Since 1.2.
 
     `t` is the time of the question to the kernel. Written when `ms` has grown, else each second while speech is under way.
-    Three seconds without one mean the same as `ear` "sent".
+    Three seconds of speech under way without one mean the same as `ear` "sent".
     """
 
     turn: Turn

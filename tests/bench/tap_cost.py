@@ -1,4 +1,4 @@
-"""What the tap adds to a message, over the recordings of the real server.
+"""What the tap, its ear included, adds to a message, over the recordings of the real server.
 
 The peer is to decode the JSON of the same messages with the standard library, in the same run: microseconds vary with the machine.
 
@@ -106,11 +106,12 @@ async def measure(rounds: int, directory: Path) -> dict[str, list[tuple[float, f
     found: dict[str, list[tuple[float, float, float]]] = {}
     for path, steps in sessions():
         bare, tapped = Timed(steps), Timed(steps)
-        tap = Tap(tapped, environ={"OMNIWATCH_EVENTS": str(directory / "events.jsonl")})
+        environ = {"OMNIWATCH_EVENTS": str(directory / "events.jsonl"), "OMNIWATCH_EAR": "kernel"}
+        tap = Tap(tapped, environ=environ)
         for _ in range(rounds):
             for app in (bare, tap):
                 server = Server(step.message for step in steps if step.direction == "in")
-                await app(scope_of(path), server.receive, server.send)
+                await app(scope_of(path, server=("192.0.2.1", 8000)), server.receive, server.send)
                 # The tap's thread writes what was put, as it does between the messages of a live stream.
                 await asyncio.sleep(0.03)
         for step, one, other in zip(steps, bare.medians(), tapped.medians(), strict=True):

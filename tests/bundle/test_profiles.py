@@ -231,3 +231,14 @@ def test_check_warns_of_a_server_that_can_be_put_to_sleep(tmp_path):
 def _of_the_server(directory):
     found = check.check(directory, lambda tool: None, unit_tests=False)
     return [result for result in found if result.check == "model server"]
+
+
+@pytest.mark.parametrize("ear", ["auto", "sent", "kernel"])
+def test_the_server_is_told_whether_to_ask_the_kernel_what_arrives(ear):
+    site = settings.parse(yaml.safe_dump({"tap": {"ear": ear}}))
+    unit = {path.name: text for path, text in render.render(site).items()}["qwen3-omni.service"]
+    in_container = profiles.tap_dropin(profiles.load("3b-int8-moe4"), ear)
+    told = ear != "auto"
+    assert (f'Environment="OMNIWATCH_EAR={ear}"' in unit.splitlines()) is told
+    assert (f" -e OMNIWATCH_EAR={ear}" in in_container) is told
+    assert told or "OMNIWATCH_EAR" not in unit + in_container

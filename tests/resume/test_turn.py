@@ -143,3 +143,19 @@ def test_any_history_agrees_with_a_model_that_keeps_everything(data: st.DataObje
                     assert found == (("replay", 0) if whole else ("gone", 0))
             elif found.result == "hit":
                 raise AssertionError(f"{place} is nowhere in the turn")
+
+
+@given(kinds=st.text("st", max_size=30), first_id=st.sampled_from([0, 7, 2**32 - 2]), data=st.data())
+def test_where_speech_ends_among_the_bytes_of_a_batch(kinds: str, first_id: int, data: st.DataObject) -> None:
+    turn = turn_of(kinds, first_id=first_id, cache_win=3)
+    kept = data.draw(st.integers(0, turn.end))
+    turn.shrink(0, kept, spare_window=False)
+    index = data.draw(st.integers(kept, turn.end))
+    body, stop = turn.batch(index, data.draw(st.integers(1, 200))) if index < turn.end else (b"", index)
+    expected, left, frame = [], len(body), kinds[:index].count("s")
+    for entry in range(index, stop):
+        left -= len(turn.batch(entry, 1)[0])
+        if kinds[entry] == "s":
+            frame += 1
+            expected.append((left, frame))
+    assert turn.speech_ends(index, stop) == expected

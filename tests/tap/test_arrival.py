@@ -146,9 +146,7 @@ def test_without_a_moment_of_rest_it_goes_by_what_it_has():
     "lie",
     [
         answered(500, 2000),
-        answered(1000, 1500),
-        answered(1500, 2500)._replace(queued=0),
-        answered(1000, 2000)._replace(queued=10**9),
+        answered(2500, 2000),
     ],
 )
 def test_counts_that_cannot_be_are_refused_and_change_nothing(lie):
@@ -159,6 +157,16 @@ def test_counts_that_cannot_be_are_refused_and_change_nothing(lie):
     assert len(her.take(answered(1000, 2000), 1.2)) == 1
     assert isinstance(her.connection.take(lie, 1.3, 2000, settled=True), Fault)
     assert len(her.take(answered(2000, 2000), 1.4)) == 1
+
+
+def test_figures_that_were_read_at_different_moments_make_no_pair():
+    her = Listener()
+    her.take(answered(0, 0), 0.0)
+    her.say(1000, 1.0)
+    her.take(answered(400, 1000)._replace(queued=1000), 1.1)
+    assert her.connection.pairs.newest == 0
+    her.take(answered(400, 1000), 1.2)
+    assert her.take(answered(1000, 1000), 1.3) == [(80.0, 1.25)]
 
 
 def test_speech_that_cannot_be_so_small_is_a_lie():

@@ -70,8 +70,8 @@ def test_answers_of_the_kernel_are_read(family):
     assert full.info.bytes_acked + full.queued == 900 + 2_809_856
     assert not full.has_room
     assert full.info.rwnd_limited_us > 0
-    assert quiet.adds_up
-    assert full.adds_up
+    assert quiet.surplus == full.surplus == 0
+    assert quiet.is_possible
 
 
 def test_a_connection_that_ended_has_everything():
@@ -80,7 +80,8 @@ def test_a_connection_that_ended_has_everything():
     assert (closing.state, closing.queued) == (inet_diag.FIN_WAIT2, 0)
     assert closing.info is not None
     assert closing.info.dsack_dups == closing.info.total_retrans == 16
-    assert closing.adds_up
+    assert closing.surplus == 1, "its end was acknowledged"
+    assert closing.is_possible
     assert isinstance(over, Answer)
     assert (over.state, over.info) == (inet_diag.TIME_WAIT, None)
     assert over.cookie == closing.cookie
@@ -115,14 +116,16 @@ def test_kernels_with_less_to_say_are_read_as_far_as_they_go(size, measured):
     assert found.info is not None
     assert found.info.bytes_acked == 900
     assert (found.info.min_rtt_us > 0) is measured
-    assert found.adds_up
+    assert found.surplus == 0
+    assert found.is_possible
 
 
-def test_counts_that_do_not_add_up_are_seen():
+def test_counts_that_cannot_be_are_seen():
     found = read("v4-quiet")
     assert isinstance(found, Answer)
     assert found.info is not None
-    assert not found._replace(queued=100).adds_up
+    assert found._replace(queued=100).surplus == 100
+    assert not found._replace(info=found.info._replace(bytes_acked=903)).is_possible
 
 
 @given(name=st.sampled_from(["v4-quiet", "v6-full", "v4-time-wait", "gone"]), data=st.data())

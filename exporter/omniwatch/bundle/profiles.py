@@ -182,15 +182,19 @@ def remarks(profile: Profile, device_gb: float, *, with_tap: bool = False) -> li
     return [f"profile {profile.name}: {line}" for line in found]
 
 
-def tap_dropin(profile: Profile) -> str:
-    """Write the drop-in that adds the tap: the published command line, and the middleware behind it."""
+def tap_dropin(profile: Profile, ear: str) -> str:
+    """Write the drop-in that adds the tap: the published command line, and the middleware behind it.
+
+    `ear` is the setting `tap.ear`, which a container has from here and a process from its unit.
+    """
     lines = list(profile.command)
     environment = f'Environment="PYTHONPATH={TAP_FOLDER}"\n'
     if profile.runs == "container":
         words = profile.words()
         image = words[-len(_server_words(profile, words)) - 1]
         at = next(index for index, line in enumerate(lines) if line.strip() == image)
-        lines.insert(at, f"-v {TAP_FOLDER}:{TAP_FOLDER}:ro -e PYTHONPATH={TAP_FOLDER}")
+        asking = "" if ear == "auto" else f" -e OMNIWATCH_EAR={ear}"
+        lines.insert(at, f"-v {TAP_FOLDER}:{TAP_FOLDER}:ro -e PYTHONPATH={TAP_FOLDER}{asking}")
         environment = ""
     command = " \\\n  ".join([*lines, TAP_FLAGS])
     return (

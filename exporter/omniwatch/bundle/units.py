@@ -96,7 +96,7 @@ def _server(asked: Asked, files: Files) -> list[Item]:
     found = _enabled(unit, files[_SYSTEMD / "qwen3-omni.service"])
     if asked.with_tap and not profile.has_tap:
         dropin = UNITS / f"{unit}.d" / profiles.DROPIN
-        found.append(Item(dropin, profiles.tap_dropin(profile).encode(), kind="unit"))
+        found.append(Item(dropin, profiles.tap_dropin(profile, asked.config.tap.ear).encode(), kind="unit"))
     words = profile.words()
     for path in files:
         if f"{CONFIG.parent / path.name}" in words:

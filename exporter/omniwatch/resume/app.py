@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from omniwatch.resume import protocol
+from omniwatch.resume.carrier import Carrier
 from omniwatch.resume.encoders import BinaryEncoder, SseEncoder
 from omniwatch.resume.endpoints import Emit, Endpoints, answer
 from omniwatch.resume.protocol import Form, Head, RefusedError
@@ -145,8 +146,7 @@ class Resume:
                 return None
             reserved = False
             named = protocol.client_name(scope["headers"], body, scope.get("client"))
-            name = upstream.claimed[0] if upstream.claimed else named
-            begun.append(self._begin(form, name, scope, message, send, upstream.cancel))
+            begun.append(self._begin(form, named, scope, message, send, upstream))
             return begun[0][1]
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -181,17 +181,21 @@ class Resume:
                 task.cancel()
 
     def _begin(
-        self, form: Form, name: str, scope: Scope, message: Message, send: Send, cancel: Callable[[], None]
+        self, form: Form, named: str, scope: Scope, message: Message, send: Send, upstream: Upstream
     ) -> tuple[ResumableTurn, ResponseReader, Sender, Head]:
         frames, limits = self._settings.frames, self._settings.resume
         encoder = BinaryEncoder(frames.frame_ms) if form == "binary" else SseEncoder(frames.frame_ms)
         turn = Turn(encoder, self._first_id(), frames.cache_win)
         address = protocol.address(scope.get("client"))
-        stream = ResumableTurn(self.store.new_id(), name, turn, cancel, limits, address)
+        claim = upstream.claim
+        claim.carry()
+        stream = ResumableTurn(
+            self.store.new_id(), claim.stream or named, turn, upstream.cancel, limits, address, claim
+        )
         stream.authorization = protocol.authorization(scope["headers"])
-        upstream = list(message.get("headers", []))
-        stream.cross_origin = protocol.cross_origin(upstream)
-        sending = Sender(self.store, stream, 0, send, limits)
+        answered = list(message.get("headers", []))
+        stream.cross_origin = protocol.cross_origin(answered)
+        sending = Sender(self.store, stream, 0, send, limits, Carrier.of(claim, scope, frames.frame_ms))
         self.store.open(stream, sending)
         windows = {
             "x-omni-frame-ms": f"{frames.frame_ms:g}",
@@ -200,7 +204,7 @@ class Resume:
             "x-omni-grace-s": f"{limits.grace_s:g}",
             "x-omni-heartbeat-s": f"{limits.heartbeat_s:g}",
         }
-        headers = protocol.opening(upstream, encoder.media_type, stream.id, turn.first_id, windows)
+        headers = protocol.opening(answered, encoder.media_type, stream.id, turn.first_id, windows)
         making = ResponseReader(self.store, stream, limits.turn_bytes, 2 * frames.cache_win, self._seldom)
         return stream, making, sending, Head(200, headers)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from omniwatch import events
 from omniwatch.frames import add, distance
 from omniwatch.resume import protocol
+from omniwatch.resume.carrier import Carrier
 from omniwatch.resume.protocol import Head, Headers, R, RefusedError, ResumeRequest, RtxRequest
 from omniwatch.resume.sender import Sender
 from omniwatch.resume.store import ResumableTurn, Store
@@ -135,7 +136,11 @@ class Endpoints:
             (b"x-omni-result", asked.result.encode()),
         ]
         sent_before = turn.sent_id
-        sending = Sender(self._store, stream, asked.entry, send, self._settings.resume)
+        frame_ms = self._settings.frames.frame_ms
+        had_ms = (distance(turn.first_id, request.last_good_id) + 1) * frame_ms
+        stream.claim.heard(had_ms, (request.outage_ms or 0.0) / 1000)
+        carrier = Carrier.of(stream.claim, scope, frame_ms)
+        sending = Sender(self._store, stream, asked.entry, send, self._settings.resume, carrier)
         told = False
 
         def begun() -> None:

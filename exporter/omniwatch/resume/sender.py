@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
+from omniwatch.resume.carrier import Carrier
 from omniwatch.resume.protocol import Head
 from omniwatch.resume.store import ResumableTurn, Store
 from omniwatch.settings import Resume
@@ -19,8 +20,17 @@ FAREWELL_S = 5.0
 class Sender:
     """Sends a stream to one client, from entry `index` on."""
 
-    def __init__(self, store: Store, stream: ResumableTurn, index: int, send: Send, limits: Resume) -> None:
+    def __init__(
+        self,
+        store: Store,
+        stream: ResumableTurn,
+        index: int,
+        send: Send,
+        limits: Resume,
+        carrier: Carrier | None = None,
+    ) -> None:
         self.index = index
+        self._carrier = carrier
         self._store = store
         self._stream = stream
         self._send = send
@@ -60,6 +70,8 @@ class Sender:
             watch.cancel()
             self._pump.cancel()
             self._store.detach(self._stream, self)
+            if self._carrier:
+                self._carrier.leave()
 
     async def _all(self, head: Head, begun: Callable[[], None]) -> None:
         stream, turn = self._stream, self._stream.turn
@@ -71,9 +83,10 @@ class Sender:
             begun()
         while True:
             while self.index < turn.end:
-                body, self.index = turn.batch(self.index, BATCH_BYTES)
+                begin = self.index
+                body, self.index = turn.batch(begin, BATCH_BYTES)
                 turn.mark_sent(self.index)
-                await self._body(body)
+                await self._body(body, speech=turn.speech_ends(begin, self.index) if self._carrier else ())
                 stream.progressed()
                 begun()
                 # Yield to the event loop, so that other connections proceed and disconnects are noticed.
@@ -84,14 +97,20 @@ class Sender:
             if self.index == turn.end and turn.ended is None:
                 await self._body(turn.encoder.idle(turn.last_id))
         await self._body(b"", more=False)
+        if self._carrier:
+            self._carrier.finish()
 
-    async def _body(self, body: bytes, *, more: bool = True) -> None:
-        await self._message({"type": "http.response.body", "body": body, "more_body": more})
+    async def _body(self, body: bytes, *, more: bool = True, speech: Iterable[tuple[int, int]] = ()) -> None:
+        await self._message({"type": "http.response.body", "body": body, "more_body": more}, speech)
 
-    async def _message(self, message: Message) -> None:
+    async def _message(self, message: Message, speech: Iterable[tuple[int, int]] = ()) -> None:
+        if self._carrier:
+            self._carrier.hand_over(message, speech)
         timer = asyncio.get_running_loop().call_later(self._limits.grace_s, self._stop, "slow")
         try:
             await self._send(message)
+            if self._carrier:
+                self._carrier.handed_over()
         finally:
             timer.cancel()
 

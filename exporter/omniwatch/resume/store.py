@@ -15,6 +15,7 @@ from omniwatch.frames import distance
 from omniwatch.resume.turn import Turn
 from omniwatch.settings import Resume
 from omniwatch.system.token_bucket import TokenBucket
+from omniwatch.tap.claim import Claim
 
 MAX_GONE = 4096
 """How many ids are remembered after their turn was let go, to answer 410 instead of 404."""
@@ -38,16 +39,24 @@ class ResumableTurn:
     """One turn, the connection it is sent to, and the model server's request that produces it.
 
     `name` is the stream's name in events, `id_` the secret under which it is resumed, `address` the client's. `cancel` stops the model
-    server.
+    server. `claim` is what the tap says of the turn.
     """
 
     def __init__(
-        self, id_: str, name: str, turn: Turn, cancel: Callable[[], None], limits: Resume, address: str
+        self,
+        id_: str,
+        name: str,
+        turn: Turn,
+        cancel: Callable[[], None],
+        limits: Resume,
+        address: str,
+        claim: Claim,
     ) -> None:
         now = asyncio.get_running_loop().time()
         self.id = id_
         self.name = name
         self.address = address
+        self.claim = claim
         self.authorization = b""
         """Digest of the `Authorization` that the chat began with; whoever comes back must send the same."""
         self.began = now
@@ -208,6 +217,7 @@ class Store:
         """Let go of a stream; what makes it is stopped."""
         if self._streams.pop(stream.id, None) is None:
             return
+        stream.claim.let_go()
         self._gone[stream.id] = None
         if len(self._gone) > MAX_GONE:
             self._gone.popitem(last=False)

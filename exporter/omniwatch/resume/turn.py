@@ -103,6 +103,23 @@ class Turn:
             stop += 1
         return b"".join(self._wires[start:stop]), stop + self._base
 
+    def speech_ends(self, index: int, stop: int) -> list[tuple[int, int]]:
+        """Return where frames of speech end among the entries from `index` on, before `stop`.
+
+        Each as the bytes from there to the end of the last entry, and how many frames the turn has up to there.
+        """
+        first = max(0, bisect_left(self._starts, index))
+        last = bisect_left(self._starts, stop)
+        counted = distance(self.first_id, self._starts_id) + 1
+        left = sum(len(wire) for wire in self._wires[index - self._base : stop - self._base])
+        ends, at = [], index
+        for number in range(first, last):
+            entry = self._starts[number]
+            left -= sum(len(wire) for wire in self._wires[at - self._base : entry + 1 - self._base])
+            at = entry + 1
+            ends.append((left, counted + number))
+        return ends
+
     def find(self, last_good_id: int, part: int = 0, *, rest: bool = False) -> Found:
         """Say where a client goes on that has everything up to (last_good_id, part).
 

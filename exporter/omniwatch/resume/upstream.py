@@ -8,6 +8,7 @@ from typing import Protocol
 
 from omniwatch.tap import stream_name
 from omniwatch.tap.asgi import App, Message, Receive, Scope, Send
+from omniwatch.tap.claim import CLAIM, Claim
 
 CANCEL_S = 5.0
 """How long the model server may take to notice that its client has gone, before its task is cancelled."""
@@ -48,8 +49,8 @@ class Upstream:
         self._gone = loop.create_future()
         self._started = False
         self._taker: Taker | None = None
-        self.claimed: list[str] = []
-        """The name that the tap gave to the stream, if there is a tap behind."""
+        self.claim = Claim()
+        """What the tap says of the chat, if there is a tap behind."""
         self.admitted: asyncio.Future[None] = loop.create_future()
         """Done once there is a Taker."""
         self.refused: asyncio.Future[None] = loop.create_future()
@@ -60,7 +61,7 @@ class Upstream:
         """Call the application."""
         # A compressed answer could not be read; nobody has asked for one before us.
         headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept-encoding"]
-        scope = {**scope, "headers": headers, stream_name.CLAIMED: self.claimed}
+        scope = {**scope, "headers": headers, CLAIM: self.claim}
         self.task = asyncio.ensure_future(self._app(scope, self._receive, self._send))
         return self.task
 

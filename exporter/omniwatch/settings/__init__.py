@@ -6,7 +6,7 @@ import json
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -81,6 +81,14 @@ class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drift_ms: Positive = 40
     """Drift past which audio is forced back onto the picture. A client or server that does so has a setting
     of its own."""
+
+
+class Tap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the tap does in the model server. It reads no settings file: the rendered unit sets its environment."""
+
+    ear: Literal["auto", "kernel", "sent"] = "auto"
+    """Whether the kernel is asked what has reached a listener. `auto`: unless a proxy seems to stand in between. `sent`: no, for
+    instance behind a load balancer that adds no header. `kernel`: always."""
 
 
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -217,6 +225,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sources of events, where the command line names none."""
     streams: Streams = Streams()
     frames: Frames = Frames()
+    tap: Tap = Tap()
     resume: Resume = Resume()
     alerts: Alerts = Alerts()
     early: Early = Early()

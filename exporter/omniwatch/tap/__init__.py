@@ -21,6 +21,7 @@ needed.check("omniwatch.tap", "msgspec")
 
 from omniwatch.tap import chat, realtime, report, video  # noqa: E402 - the check comes first
 from omniwatch.tap.asgi import App, Message, Receive, Scope, Send  # noqa: E402 - the check comes first
+from omniwatch.tap.ear import Ear, mode_of  # noqa: E402 - the check comes first
 from omniwatch.tap.observer import Observer, TapContext  # noqa: E402 - the check comes first
 from omniwatch.tap.writer import EventWriter  # noqa: E402 - the check comes first
 
@@ -40,8 +41,8 @@ _watches: dict[tuple[str, str], Callable[[Scope, TapContext], Observer]] = {
 class Tap:
     """ASGI middleware. The environment is read here, not on import.
 
-    OMNIWATCH_EVENTS is the event file, OMNIWATCH_EVENTS_MAX_BYTES the size past which it is rotated. `clock` returns
-    seconds of real time, `monotonic` seconds that never step.
+    OMNIWATCH_EVENTS is the event file, OMNIWATCH_EVENTS_MAX_BYTES the size past which it is rotated, OMNIWATCH_EAR whether the
+    kernel is asked what arrives. `clock` returns seconds of real time, `monotonic` seconds that never step.
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class Tap:
         self.app = app
         self._seldom = LogThrottle(time.monotonic)
         self._writer = EventWriter.of(environ)
-        self._context = TapContext(self._writer.put, clock, monotonic)
+        self._ear = Ear(mode_of(environ), self._writer.offer, clock=clock, monotonic=monotonic)
+        self._context = TapContext(self._writer.put, clock, monotonic, self._ear)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection: observe it, answer it here (reports), or pass it on."""
@@ -91,8 +93,12 @@ class Tap:
                 self._complain()
             return message
 
+        line = watch.line
+
         async def watched_send(message: Message) -> None:
             nonlocal gone
+            if line:
+                line.hand_over(message)
             try:
                 message = watch.sent(message)
             except Exception:
@@ -102,6 +108,8 @@ class Tap:
             except OSError:
                 gone = True
                 raise
+            if line:
+                line.handed_over()
 
         try:
             await self.app(scope, watched_receive, watched_send)
@@ -114,6 +122,8 @@ class Tap:
                 watch.over("cancelled" if gone else reason)
             except Exception:
                 self._complain()
+            if line:
+                line.is_left = True
 
     def _begin(self, new_watch: Callable[[Scope, TapContext], Observer], scope: Scope) -> Observer | None:
         try:
@@ -126,6 +136,7 @@ class Tap:
         try:
             await self.app(scope, receive, send)
         finally:
+            self._ear.close(FLUSH_S)
             self._writer.close(FLUSH_S)
 
     def _complain(self) -> None:

@@ -184,11 +184,12 @@ class Connection:
             return self._rest(now_m)
         was = before.info if before else None
         given = info.bytes_acked + answer.queued
-        if not answer.adds_up:
-            return Fault("counts that do not add up")
-        if before and was and (info.bytes_acked < was.bytes_acked or given < was.bytes_acked + before.queued):
-            return Fault("counts that go back")
-        if settled and answer.has_room:
+        if not answer.is_possible:
+            return Fault("more acknowledged than was sent")
+        if was and info.bytes_acked < was.bytes_acked:
+            return Fault("a count that goes back")
+        at_once = before is None or answer.surplus == before.surplus
+        if settled and at_once and answer.has_room:
             if not self.pairs.add(handed, given):
                 return Fault("counts that do not follow the messages")
         elif not self.pairs:

@@ -12,6 +12,7 @@ from omniwatch.media.sse import DONE, Events
 from omniwatch.tap import stream_name
 from omniwatch.tap.asgi import Message, Scope
 from omniwatch.tap.audio import duration_ms
+from omniwatch.tap.claim import CLAIM, Claim
 from omniwatch.tap.observer import TapContext, with_header
 from omniwatch.tap.partial_json import read
 from omniwatch.tap.stream_events import Moment, StreamEvents, peer_of
@@ -84,6 +85,8 @@ class ChatObserver:
     def __init__(self, scope: Scope, context: TapContext) -> None:
         self._context = context
         self._scope = scope
+        self.line = context.ear.line(scope)
+        self._claim: Claim = scope.get(CLAIM) or Claim()
         self._body: bytearray | None = bytearray()
         self._request: Request | None = None
         self._asked_at: Moment | None = None
@@ -150,8 +153,9 @@ class ChatObserver:
         """Name the stream; return the id for its client to report on it."""
         self._events = Events(MAX_EVENT_BYTES, strict=False)
         name = self._claim_name()
-        self._scope.get(stream_name.CLAIMED, []).append(name)
+        self._claim.name(name, self._context.ear)
         self._listener = self._context.listener(name)
+        self._listener.line = self.line
         if self._request and self._request.modalities:
             self._ask(self._listener, self._asked_at)
         self._report_id = self._context.reports.hand_out(self._listener)
@@ -169,6 +173,7 @@ class ChatObserver:
     def _ask(self, listener: StreamEvents, at: Moment | None) -> None:
         listener.start(peer_of(self._scope), "chat", at=at)
         listener.ask(self._turn, at=at)
+        self._claim.begin(listener.speech_of(self._turn))
 
     def _claim_name(self) -> str:
         user = self._request.user if self._request else None
@@ -218,6 +223,8 @@ class ChatObserver:
         if self._over:
             return
         self._over = True
+        if self.line and reason == "completed":
+            self.line.is_whole = True
         if self._listener:
             if reason == "failed" and self._listener.turn is None:
                 self._ask(self._listener, at=None)

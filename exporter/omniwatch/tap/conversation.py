@@ -118,7 +118,10 @@ class Conversation:
             # Not all formats tell their length, and what is sent again after a cut was counted before.
             dur_ms = max(0.0, stated_ms - answer.sent_ms)
         answer.sent_ms += dur_ms
-        self.listener.speak(answer.turn, dur_ms)
+        if dur_ms > 0:
+            self.listener.speak(answer.turn, dur_ms)
+        elif stated_ms is not None:
+            self.listener.repeat(answer.turn, stated_ms)
 
     def played(self, said: FromClient) -> None:
         """The client's playhead in a response, the current one unless named."""

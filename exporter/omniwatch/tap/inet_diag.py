@@ -30,7 +30,7 @@ WHOLE_INFO_BYTES = 232
 """struct tcp_info up to tcpi_snd_wnd: Linux 5.4. Newer kernels add to the end."""
 _BYTES_RETRANS_END = 216
 CONTROL_BYTES = 2
-"""The beginning and the end of a connection (SYN, FIN) count as a byte each, in some of the sums."""
+"""The beginning and the end of a connection (SYN, FIN), which are acknowledged as a byte each."""
 DATAGRAM_BYTES = 8192
 
 _message = struct.Struct("=IHHII")
@@ -97,13 +97,23 @@ class Answer(NamedTuple):
     """How much of struct tcp_info the kernel gave."""
 
     @property
-    def adds_up(self) -> bool:
-        """Whether what was acknowledged and what waits are what was sent once and what was not. Older kernels do not say."""
+    def surplus(self) -> int:
+        """What was acknowledged and what waits, less what was sent once and what was not yet; 0 on a kernel that does not say.
+
+        It stays as it is, nearly always 0, unless the figures were read at different moments.
+        """
+        info = self.info
+        if info is None or self.info_bytes < _BYTES_RETRANS_END:
+            return 0
+        return info.bytes_acked + self.queued - (info.bytes_sent - info.bytes_retrans + info.notsent_bytes)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether no more was acknowledged than was ever sent."""
         info = self.info
         if info is None or self.info_bytes < _BYTES_RETRANS_END:
             return True
-        sent_once = info.bytes_sent - info.bytes_retrans + info.notsent_bytes
-        return abs(info.bytes_acked + self.queued - sent_once) <= CONTROL_BYTES
+        return info.bytes_acked <= info.bytes_sent + CONTROL_BYTES
 
 
 class Gone(NamedTuple):
@@ -173,7 +183,7 @@ def answer(datagram: bytes, to: Ends, cookie: bytes = ANY_COOKIE) -> Answer | Go
     if kind != SOCK_DIAG_BY_FAMILY or size < _message.size + _socket.size:
         return Fault("an answer of another kind")
     family, state, about, its_cookie, queued = _socket.unpack_from(datagram, _message.size)
-    if _same_form(family, about) != _same_form(to.family, to.packed):
+    if about != to.packed and _same_form(family, about) != _same_form(to.family, to.packed):
         # A listener answers for a connection that is gone.
         return Gone() if state == LISTEN else Fault("an answer about another connection")
     if cookie not in (ANY_COOKIE, its_cookie):
@@ -195,8 +205,11 @@ def _answer(datagram: bytes, state: int, cookie: bytes, queued: int) -> Answer |
             info_bytes = size - _attribute.size
             if info_bytes < LEAST_INFO_BYTES:
                 return Fault("a kernel before Linux 4.1")
-            given = datagram[begin : begin + min(info_bytes, WHOLE_INFO_BYTES)]
-            info = TcpInfo._make(_info.unpack(given.ljust(WHOLE_INFO_BYTES, b"\0")))
+            if info_bytes >= WHOLE_INFO_BYTES:
+                info = TcpInfo._make(_info.unpack_from(datagram, begin))
+            else:
+                given = datagram[begin : begin + info_bytes]
+                info = TcpInfo._make(_info.unpack(given.ljust(WHOLE_INFO_BYTES, b"\0")))
         elif kind == INET_DIAG_SKMEMINFO and size >= _attribute.size + _memory.size:
             limit, held = _memory.unpack_from(datagram, begin)
             has_room = limit - held >= held // 2

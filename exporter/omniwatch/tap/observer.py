@@ -12,6 +12,8 @@ from urllib.parse import parse_qs
 from omniwatch.events import Event
 from omniwatch.tap.asgi import Message, Scope
 from omniwatch.tap.conversation import Conversation
+from omniwatch.tap.ear import Ear
+from omniwatch.tap.line import Line
 from omniwatch.tap.report import Reports
 from omniwatch.tap.stream_events import Moment, StreamEvents, peer_of
 
@@ -24,6 +26,9 @@ STREAM_PARAMETER = "omniwatch_stream"
 class Observer(Protocol):
     """One connection. An observer may raise; the tap logs that and the server never sees it."""
 
+    line: Line | None
+    """The connection as the ear listens to it."""
+
     def received(self, message: Message) -> None:
         """See a message from the client, on its way to the server."""
 
@@ -35,12 +40,17 @@ class Observer(Protocol):
 
 
 class TapContext:
-    """State shared by all connections of a tap: event sink, clock, report ids, sessions."""
+    """State shared by all connections of a tap: event sink, clock, ear, report ids, sessions."""
 
     def __init__(
-        self, put: Callable[[Event], None], clock: Callable[[], float], monotonic: Callable[[], float]
+        self,
+        put: Callable[[Event], None],
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        ear: Ear,
     ) -> None:
         self.put = put
+        self.ear = ear
         self.clock = clock
         self.monotonic = monotonic
         self.reports = Reports()
@@ -71,7 +81,9 @@ class WebsocketObserver(ABC):
 
     def __init__(self, scope: Scope, context: TapContext) -> None:
         self.context = context
+        self.line = context.ear.line(scope)
         self.listener = context.listener(f"{self.kind}-{secrets.token_hex(8)}")
+        self.listener.line = self.line
         self._peer = peer_of(scope)
         self._over = False
         self._ids = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(STREAM_PARAMETER, [])[:1]

@@ -169,6 +169,7 @@ class RealtimeObserver(WebsocketObserver):
             self.context.reports.withdraw(token, self.listener)
             self.context.reports.admit(token, former.listener)
         self.listener = former.listener
+        self.listener.line = self.line
         self._hold(former)
 
     def _hold(self, conversation: Conversation) -> None:

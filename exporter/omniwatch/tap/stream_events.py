@@ -8,7 +8,9 @@ from typing import NamedTuple
 from omniwatch import events
 from omniwatch.events import Turn
 from omniwatch.system.hostport import join_host_port
+from omniwatch.tap.arrival import Speech
 from omniwatch.tap.asgi import Scope
+from omniwatch.tap.line import Line
 from omniwatch.tap.stream_name import MAX_NAME
 
 MAX_CHUNK_MS = 600_000.0
@@ -30,7 +32,7 @@ class StreamEvents:
     """A client that is spoken to. Whatever is begun here is ended here, once: turns, then the stream.
 
     `put` takes each event; `clock` returns seconds of real time, `monotonic` seconds that never step. `turn` is the
-    latest one.
+    latest one, `line` the connection that carries its speech, where the ear listens to it.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class StreamEvents:
         self.clock = clock
         self.monotonic = monotonic
         self.turn: Turn | None = None
+        self.line: Line | None = None
         self._put = put
         self._live = False
         self._open: dict[Turn, None] = {}
         self._questions: dict[Turn, float] = {}
+        self._speeches: dict[Turn, Speech | None] = {}
 
     def start(self, peer: str | None, kind: str, at: Moment | None = None) -> None:
         """The client is connected."""
@@ -73,12 +77,15 @@ class StreamEvents:
         self._open[turn] = None
         t, m = at or self.now()
         self._questions[turn] = m
+        speech = self._speeches[turn] = self.line.speech(self.name, turn) if self.line else None
         if len(self._questions) > MAX_QUESTIONS:
-            del self._questions[next(iter(self._questions))]
-        self._put(events.TurnStart(t=t, m=m, stream=self.name, turn=turn, chars=chars))
+            forgotten = next(iter(self._questions))
+            del self._questions[forgotten], self._speeches[forgotten]
+        ear = "kernel" if speech else None
+        self._put(events.TurnStart(t=t, m=m, stream=self.name, turn=turn, chars=chars, ear=ear))
 
     def speak(self, turn: Turn, dur_ms: float) -> None:
-        """Speech is handed to the network; nothing if it has no length."""
+        """Speech is handed to the network, in the message counted last; nothing if it has no length."""
         if dur_ms <= 0:
             return
         self.turn = turn
@@ -87,6 +94,20 @@ class StreamEvents:
         self._put(
             events.Audio(t=self.clock(), m=self.monotonic(), stream=self.name, dur_ms=dur_ms, turn=turn)
         )
+        speech = self._speeches.get(turn)
+        if speech:
+            speech.handed_ms += dur_ms
+            self.repeat(turn, speech.handed_ms)
+
+    def speech_of(self, turn: Turn) -> Speech | None:
+        """Return a turn's speech as the ear knows it; None where the turn is not known or not listened to."""
+        return self._speeches.get(turn)
+
+    def repeat(self, turn: Turn, upto_ms: float) -> None:
+        """The turn's speech up to there is in the message counted last, whether for the first time or again."""
+        speech = self._speeches.get(turn)
+        if speech and self.line:
+            self.line.speak(speech, upto_ms)
 
     def heard(self, turn: Turn, played_ms: float) -> None:
         """The client said how far it has played a turn."""

@@ -17,8 +17,6 @@ from omniwatch.tap.partial_json import ELIDED
 
 HEADER = b"x-omni-stream"
 AUTHORIZATION = b"authorization"
-CLAIMED = "omniwatch.claimed"
-"""Key of a list in a chat's scope. An outer middleware puts it there, and the tap adds the stream's name."""
 MAX_NAME = 64
 """Characters, by the event contract."""
 MAX_BODY_BYTES = 8 * 2**20

@@ -23,7 +23,7 @@ BATCH_S = 0.02
 
 
 class EventWriter:
-    """The event file of this process, `put` to from one thread.
+    """The event file of this process, `put` to from one thread, and `offer`ed what can be left out from any.
 
     The thread, the queue and the writer's id are made at the first event, and made anew in a process that was forked
     off. An event that finds the queue full, or that cannot be written, is dropped; its number is used up, so that the
@@ -55,6 +55,11 @@ class EventWriter:
             return
         self._queue.put((self._overflow, event))
         self._overflow = 0
+
+    def offer(self, event: Event) -> None:
+        """Hand over an event from any thread, once this process has put one; it is left out where the queue is full."""
+        if self._pid == os.getpid() and self._queue.qsize() < self._queue_events:
+            self._queue.put((0, event))
 
     def close(self, timeout_s: float) -> None:
         """Write what is left, for so long at most; a later event begins anew."""
