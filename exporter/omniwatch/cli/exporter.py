@@ -66,7 +66,6 @@ def command(
 
     from omniwatch import host
     from omniwatch.host.certificates import Certificates, of_settings
-    from omniwatch.host.tcp import TcpTable
     from omniwatch.settings import Settings, load
     from omniwatch.sidecar import state_lock
     from omniwatch.sidecar.loop import Sidecar, in_directory
@@ -102,7 +101,6 @@ def command(
         state_file = None if state_dir is None else in_directory(state_dir)
         if state_dir is not None:
             state_lock.hold(state_dir)
-        tcp = TcpTable()
         sidecar = Sidecar(
             settings,
             opened,
@@ -110,11 +108,8 @@ def command(
             boot=read_text("/proc/sys/kernel/random/boot_id") or "",
             load_settings=load_all,
             host=lambda settings: (
-                host.Host(
-                    {**host.discover(settings), "tcp": tcp, "certificates": certificates(settings)}
-                ).collect
+                host.Host({**host.discover(settings), "certificates": certificates(settings)}).collect
             ),
-            path_rtt=tcp.rtt_ms,
         )
         registry = CollectorRegistry()
         registry.register(sidecar)

@@ -75,7 +75,6 @@ class Sidecar(Collector):
         boot: str = "",
         load_settings: Callable[[], tuple[Settings, list[Source]]] | None = None,
         host: Callable[[Settings], Callable[[], Iterable[Metric]]] = lambda settings: lambda: (),
-        path_rtt: Callable[[list[str]], dict[str, float]] | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -86,7 +85,6 @@ class Sidecar(Collector):
         self._boot = boot
         self._load_settings = load_settings
         self._make_host, self._host = host, host(settings)
-        self._path_rtt = path_rtt
         self._clock = clock
         self._monotonic = monotonic
         self._wall = WallClock(clock, monotonic)
@@ -170,9 +168,6 @@ class Sidecar(Collector):
         yield from machine
 
     def _view(self) -> ScrapeSnapshot:
-        if self._path_rtt:
-            peers = [s.peer for s in self.table.state.streams.values() if s.peer]
-            self.table.take_paths(self._path_rtt(peers))
         return ScrapeSnapshot(
             self._clock(),
             self.table,
