@@ -18,7 +18,7 @@ from helpers.kernel import Kernel
 from helpers.systemd_bus import Unit, systemd
 from helpers.trees import grow
 from omniwatch.bundle import health, installed_files
-from omniwatch.bundle.health import findings, quota, unauthorized, units
+from omniwatch.bundle.health import counted, findings, quota, units
 from omniwatch.bundle.units import BRIDGE
 from omniwatch.host import cgroup
 from omniwatch.settings import Settings
@@ -188,13 +188,24 @@ def test_whatever_answers_in_the_sidecars_place_becomes_a_line(
     ("times", "says"), [(0, []), (3, ["3 requests to come back without the Authorization"])]
 )
 def test_who_comes_back_without_the_key_is_counted(times: int, says: list[str]) -> None:
-    counted = 'omni_resume_strangers_total{reason="unauthorized"} '
-    before, _, after = GOLDEN.read_text().partition(counted)
-    page = f"{before}{counted}{times}.0\n{after.partition(chr(10))[2]}".encode()
+    series = 'omni_resume_strangers_total{reason="unauthorized"} '
+    before, _, after = GOLDEN.read_text().partition(series)
+    page = f"{before}{series}{times}.0\n{after.partition(chr(10))[2]}".encode()
     with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)) as address:
-        found = list(unauthorized(changed_settings("site", exporter=address)))
-    assert [one.says.partition(" that")[0] for one in found] == says
+        found = list(counted(changed_settings("site", exporter=address)))
+    assert [one.says.partition(" that")[0] for one in found if one.what == "unauthorized"] == says
     assert all(one.ok is None for one in found)
+
+
+def test_how_the_curves_are_known_is_said() -> None:
+    shown = (
+        b'omni_streams_by_ear{ear="client"} 0.0\nomni_streams_by_ear{ear="kernel"} 2.0\n'
+        b'omni_streams_by_ear{ear="sent"} 1.0\nomniwatch_ear_up 0.0\n'
+    )
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(shown), shown)) as address:
+        found = list(counted(changed_settings("site", exporter=address)))
+    assert [(one.what, one.ok) for one in found] == [("listeners", None), ("ear", None)]
+    assert found[0].says == "curves known 2 by the server's kernel, 1 by what was sent"
 
 
 def test_an_address_that_is_none_becomes_a_line(tmp_path: Path) -> None:

@@ -201,19 +201,6 @@ def test_a_report_that_comes_before_the_first_speech_is_known_counts_once():
     assert counted(shown) == [(950, "client")]
 
 
-def test_the_networks_part_makes_an_answer_late_whenever_it_is_known():
-    live = StreamTable(Settings())
-    for event in dialogue((1, 700)):
-        live.apply(event)
-    stream = live.state.streams["a"]
-    stream.peer = "10.0.0.7:443"
-    live.take_paths({"10.0.0.7:443": 200.0})
-    assert live.rtt_ms(stream, T0 + 3) == pytest.approx(900)
-    assert live.rtt_ms(stream, T0 + 30) is None, "one late answer"
-    live.take_paths({"10.0.0.7:443": 400.0})
-    assert live.rtt_ms(stream, T0 + 3) == pytest.approx(900)
-
-
 def test_a_clock_that_is_set_back_takes_the_row_along():
     live = StreamTable(Settings())
     for event in dialogue((1000, LATE_MS)):

@@ -45,7 +45,8 @@ def test_recordings_of_the_real_server_give_their_numbers(name):
             drifts.append(stream.drift_ms)
     close_turn()
     for got, expected in zip(measured, EXPECTED[name], strict=True):
-        assert tuple(got) == pytest.approx(tuple(expected), abs=0.051)
+        assert got[:3] == pytest.approx(expected[:3], abs=0.051)
+        assert got[3:] == pytest.approx(expected[3:], abs=5), "the jitter of single frames is no drift"
 
 
 def test_stated_drift_is_the_difference_of_the_two_pts():
@@ -67,6 +68,37 @@ def test_without_video_a_starving_player_lags_from_scrape_to_scrape():
     stream = feed(live, asked(0), audio(0.3, turn=1, dur_ms=240.0))
     assert live.drift_ms(stream, T0 + 0.5) == pytest.approx(0, abs=1e-3)
     assert live.drift_ms(stream, T0 + 1.62) == pytest.approx(-1000, abs=1e-3)
+
+
+def test_without_video_one_stutter_is_over_after_10_s():
+    live = table()
+    stream = feed(live, asked(0), audio(0, turn=1, dur_ms=920.0), audio(1.2, turn=1, dur_ms=60_000.0))
+    assert live.drift_ms(stream, T0 + 11.0) == pytest.approx(-200, abs=1e-3)
+    assert live.drift_ms(stream, T0 + 11.1) == pytest.approx(-100, abs=1e-3)
+    assert live.drift_ms(stream, T0 + 11.3) == 0
+
+
+def test_with_video_it_lasts_until_the_turn_is_over():
+    live = table()
+    feed(live, video(0, 0), asked(0), audio(0, turn=1, dur_ms=920.0), audio(1.2, turn=1, dur_ms=60_000.0))
+    stream = feed(live, *(video(n / 2, n * 500) for n in range(3, 60)))
+    assert live.drift_ms(stream, T0 + 29.5) == pytest.approx(-200, abs=1e-3)
+    assert live.drift_ms(stream, T0 + 40) == 0, "the camera is off: nothing to be out of step with"
+
+
+def test_a_fast_camera_leaves_the_voice_behind():
+    live = table()
+    feed(live, *(video(n / 2, n * 500.5) for n in range(80)))
+    feed(live, asked(40), audio(40, turn=1, dur_ms=60_000.0))
+    stream = feed(live, *(video(n / 2, n * 500.5) for n in range(80, 160)))
+    assert stream.drift_ms == pytest.approx(-(79.5 - 40.08), abs=1)
+
+
+def test_frames_that_were_held_up_on_their_way_are_no_drift():
+    live = table()
+    feed(live, video(0, 0), asked(0), audio(0, turn=1, dur_ms=60_000.0))
+    stream = feed(live, *(video(max(n / 2, 14) if 20 < n < 28 else n / 2, n * 500) for n in range(1, 60)))
+    assert stream.worst_ms == 0
 
 
 def test_after_turn_end_the_rest_is_played_and_silence_is_no_drift():
@@ -111,10 +143,23 @@ def test_drift_of_a_turn_starts_at_zero_and_its_worst_is_observed_once():
 
 def test_the_clients_playhead_replaces_the_model():
     live = table()
-    stream = feed(
-        live, asked(0), audio(0, turn=1, dur_ms=3000.0), ev.Played(t=T0 + 1.08, stream="a", played_ms=700)
-    )
-    assert live.drift_ms(stream, T0 + 1.58) == pytest.approx(-300, abs=1e-3)
+    stream = feed(live, asked(0), audio(0, turn=1, dur_ms=9000.0))
+    feed(live, *(ev.Played(t=T0 + 1.08 + n, stream="a", played_ms=900 + 1000 * n) for n in range(2)))
+    assert live.drift_ms(stream, T0 + 2.08) == 0, "its buffer is longer than the model's"
+    feed(live, *(ev.Played(t=T0 + 3.08 + n, stream="a", played_ms=2600 + 1000 * n) for n in range(2)))
+    assert live.drift_ms(stream, T0 + 4.58) == pytest.approx(-300, abs=1e-3)
+    assert stream.ear == "client"
+
+
+@pytest.mark.parametrize("source", ["framework", "model"])
+def test_a_guess_of_the_client_does_not_replace_the_model(source):
+    live = table()
+    stream = feed(live, asked(0), audio(0, turn=1, dur_ms=9000.0))
+    for n in range(3):
+        feed(live, ev.Played(t=T0 + 1 + n, stream="a", played_ms=100 * n, source=source))
+    feed(live, ev.Underrun(t=T0 + 4, stream="a", ms=700, source=source))
+    assert live.drift_ms(stream, T0 + 4.5) == 0
+    assert (stream.ear, live.totals.audio_underrun_seconds) == ("sent", 0)
 
 
 def test_a_realignment_moves_the_curve_but_not_the_cumulative_one():
@@ -272,6 +317,20 @@ def test_state_survives_as_plain_data():
     for event in recorded[200:]:
         again.apply(event)
     assert again.state == whole.state
+
+
+def test_a_turn_goes_on_that_an_older_program_kept():
+    live = table()
+    feed(live, video(0, 0), asked(0), audio(0, turn=1, dur_ms=920.0), audio(1.2, turn=1, dur_ms=9000.0))
+    kept = msgspec.to_builtins(live.state)
+    stream = kept["streams"]["a"]
+    known = {"start_t", "end_t", "sent_ms"}
+    stream["player"] = {k: v for k, v in stream["player"].items() if k in known} | {"pinned": True}
+    stream["picture"] = {k: v for k, v in stream["picture"].items() if k in {"pts_ms", "t", "seen"}}
+    stream["answers"]["path_known"] = True
+    del kept["ear_up"], stream["pending"], stream["by_kernel"], stream["least_path_ms"]
+    again = StreamTable(Settings(), msgspec.convert(kept, State))
+    assert again.drift_ms(again.streams[0], T0 + 2) == pytest.approx(-200, abs=1e-3)
 
 
 def test_an_outcome_that_an_older_program_did_not_count_is_counted_after_all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omniwatch import events as ev
+from omniwatch.core.drift import RECENT_S
 from omniwatch.core.stream import TURNS_KEPT, Stream
 from omniwatch.core.streams import StreamTable
 from omniwatch.settings import Settings
@@ -103,4 +104,4 @@ def test_of_turns_that_are_spoken_at_once_only_the_last_is_heard_and_each_began_
     assert stream.turn == at_once - 1
     drift_ms = live.drift_ms(stream, T0 + at_once + spoken_s)
     assert drift_ms is not None
-    assert drift_ms < -0.8 * 1000 * spoken_s
+    assert drift_ms < -0.8 * 1000 * RECENT_S

@@ -27,7 +27,7 @@ def some_event(rng: random.Random, t: float) -> ev.Event:
     kinds = (
         lambda: ev.StreamStart(**head, peer=rng.choice([None, "", "10.0.0.1:5", "x" * 300])),
         lambda: ev.Video(**head, pts_ms=millis),
-        lambda: ev.TurnStart(**head, turn=turn or "t1"),
+        lambda: ev.TurnStart(**head, turn=turn or "t1", ear=rng.choice([None, "kernel", "sent"])),
         lambda: ev.Audio(
             **head,
             turn=turn,
@@ -40,6 +40,16 @@ def some_event(rng: random.Random, t: float) -> ev.Event:
             expert_mask=rng.choice([None, 0, 255]),
         ),
         lambda: ev.Played(**head, turn=turn, played_ms=millis),
+        lambda: ev.Arrived(
+            **head,
+            turn=turn or "t1",
+            ms=rng.choice([0.0, 80.0, 800.0, abs(millis)]),
+            ago_ms=rng.choice([0.0, 40.0, abs(millis)]),
+            rtt_ms=rng.choice([None, 0.0, 90.0, abs(millis)]),
+            waiting=rng.choice([0, 9000, 2**63 - 1]),
+            ear=rng.choice([None, None, "sent"]),
+        ),
+        lambda: ev.Underrun(**head, turn=turn, ms=abs(millis), source=rng.choice(["player", "model"])),
         lambda: ev.TurnEnd(**head, turn=turn or "t1", reason=rng.choice(["completed", "", "\0"])),
         lambda: ev.Rtt(**head, rtt_ms=abs(millis)),
         lambda: ev.Realign(**head, shift_ms=millis),
@@ -47,7 +57,7 @@ def some_event(rng: random.Random, t: float) -> ev.Event:
         lambda: ev.Resume(**head, last_good_id=0, result="?", replayed=2**32 - 1, extra_ms=abs(millis)),
         lambda: ev.StreamEnd(**head, reason="x"),
     )
-    return rng.choices(kinds, weights=[1, 8, 3, 20, 2, 3, 1, 1, 1, 1, 1])[0]()
+    return rng.choices(kinds, weights=[1, 8, 3, 20, 2, 12, 1, 3, 1, 1, 1, 1, 1])[0]()
 
 
 def test_any_valid_events_in_any_order():

@@ -89,15 +89,3 @@ def test_a_turn_whose_first_word_after_the_clock_was_set_back_is_a_picture_is_no
     feed(live, asked(1000), audio(1000.5, turn=1))
     stream = feed(live, video(10, 0.0))
     assert stream.silent_s(T0 + 10.5) == pytest.approx(0.5)
-
-
-def test_a_new_connection_of_a_client_has_a_path_of_its_own():
-    live = table()
-    feed(live, ev.StreamStart(t=T0, stream="a", peer="10.0.0.7:1"), asked(0))
-    live.take_paths({"10.0.0.7:1": 100.0})
-    assert live.rtt_ms(feed(live, audio(0.2, turn=1)), T0 + 1) == pytest.approx(300)
-    feed(live, ev.StreamStart(t=T0 + 2, stream="a", peer="10.0.0.7:2"), asked(2, turn=2))
-    again = feed(live, audio(2.2, turn=2))
-    assert live.rtt_ms(again, T0 + 3) == pytest.approx(200)
-    live.take_paths({"10.0.0.7:2": 4.0})
-    assert live.rtt_ms(again, T0 + 3) == pytest.approx(204)

@@ -13,7 +13,7 @@ from prometheus_client.exposition import generate_latest
 from helpers.events import EXAMPLES, T0, asked, audio, ended, table, video
 from helpers.paths import DATA
 from omniwatch.core.streams import StreamTable
-from omniwatch.events import Event, Rtt, TurnStart, encode
+from omniwatch.events import Event, TurnStart, encode
 from omniwatch.ingest.intake import Intake
 from omniwatch.metrics.collector import collect
 from omniwatch.metrics.sidecar_metrics import OWN_FAMILIES
@@ -139,19 +139,6 @@ def test_streams_beyond_the_slots_are_counted_without_series():
     assert samples(shown, "omniwatch_streams_without_series") == {"": 2}
     assert set(samples(shown, "omni_codec_drift_ms")) == {'stream="0"'}
     assert samples(shown, "omni_audio_frames_total") == {"": 3}
-
-
-def test_the_path_is_added_to_what_the_server_sees_and_not_to_what_the_client_says():
-    live = fed([asked(0), audio(0.4, turn=1)])
-    stream = live.streams[0]
-    stream.peer = "10.0.0.7:4431"
-    view = ScrapeSnapshot(T0 + 1, live)
-    for path_ms in (100.0, 130.0):
-        live.take_paths({"10.0.0.7:4431": path_ms})
-        (value,) = samples(exposition(view), "omni_token_rtt_ms").values()
-        assert abs(value - 500) < 0.01, "as it was when the answer came"
-    live.apply(Rtt(t=T0 + 0.9, stream="a", turn=1, rtt_ms=512.0))
-    assert samples(exposition(view), "omni_token_rtt_ms") == {'stream="0",vantage="client"': 512}
 
 
 def test_time_to_threshold_is_infinite_on_a_steady_stream():

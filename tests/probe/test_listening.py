@@ -6,9 +6,8 @@ import pytest
 
 from helpers.wire import EXPECTED, wire_events
 from omniwatch import events as ev
-from omniwatch.core.drift import Picture
 from omniwatch.probe import Heard
-from omniwatch.probe.listening import HeardTurn
+from omniwatch.probe.listening import HeardTurn, Picture
 
 BUFFER_MS = 80.0
 

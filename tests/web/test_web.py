@@ -25,8 +25,17 @@ LIVE = [
         "drift_ms": -71.6,
         "rtt_ms": 412.2,
         "rtt_vantage": "client",
+        "ear": "kernel",
+        "away": False,
     },
-    {"stream": None, "id": "<script>alert('x')</script>&", "peer": None, "state": "listening"},
+    {
+        "stream": None,
+        "id": "<script>alert('x')</script>&",
+        "peer": None,
+        "state": "speaking",
+        "ear": "kernel",
+        "away": True,
+    },
     {"stream": 1, "id": "s2", "drift_ms": 12.0, "rtt_ms": 90.0, "rtt_vantage": "server", "state": "waiting"},
 ]
 
@@ -184,9 +193,9 @@ def test_the_landing_page_shows_the_live_streams() -> None:
     page = Page(reply.text)
     assert page.rows == [
         [],
-        ["0", "sess-1", "10.0.0.7:5123", "speaking", "-72 ms", "412 ms"],
-        ["\u2013", "<script>alert('x')</script>&", "\u2013", "listening", "\u2013", "\u2013"],
-        ["1", "s2", "\u2013", "waiting", "+12 ms", "90 ms (server)"],
+        ["0", "sess-1", "10.0.0.7:5123", "speaking", "kernel", "-72 ms", "412 ms"],
+        ["\u2013", "<script>alert('x')</script>&", "\u2013", "away", "kernel", "\u2013", "\u2013"],
+        ["1", "s2", "\u2013", "waiting", "\u2013", "+12 ms", "90 ms (server)"],
     ]
     assert "script" not in page.tags
     assert __version__ in reply.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from omniwatch.bundle.installed_files import CONFIG, UNITS, at, is_packaged, man
 from omniwatch.bundle.program_files import InstallError
 from omniwatch.bundle.units import SIDECAR, watched
 from omniwatch.bundle.wiring import BUNDLE
+from omniwatch.core.stream import EARS
 from omniwatch.host import cgroup, systemd
 from omniwatch.settings import Settings, SettingsError, load
 from omniwatch.system import http
@@ -24,6 +25,7 @@ from omniwatch.system.dbus import BusError
 TIMEOUT_S = 5.0
 MAX_METRICS_BYTES = 16 * 2**20
 UNAUTHORIZED = 'omni_resume_strangers_total{reason="unauthorized"}'
+KNOWN_BY = {"client": "the client's reports", "kernel": "the server's kernel", "sent": "what was sent"}
 ABSENT = os.strerror(errno.ENOENT)
 
 
@@ -56,7 +58,7 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
     if root == Path("/"):
         yield from units(settings, asked=_asked(root))
         yield _answer(settings)
-        yield from unauthorized(settings)
+        yield from counted(settings)
     yield from told(settings)
     if root == Path("/"):
         for one in alertmanager.of(settings):
@@ -224,8 +226,8 @@ def _answer(settings: Settings) -> Finding:
     return Finding("sidecar", False, f"not ready: {why}")
 
 
-def unauthorized(settings: Settings) -> Iterator[Finding]:
-    """Say how often somebody asked for a turn without the key that it began with, where the sidecar says that it happened."""
+def counted(settings: Settings) -> Iterator[Finding]:
+    """Say what the sidecar has counted: how its listeners' curves are known, and requests without a turn's own key."""
     try:
         with http.ask(f"http://{settings.site.exporter}/metrics", timeout_s=TIMEOUT_S) as answer:
             lines = (
@@ -233,12 +235,27 @@ def unauthorized(settings: Settings) -> Iterator[Finding]:
             )
     except http.HttpError:
         return
-    times = next((line.rpartition(" ")[2] for line in lines if line.startswith(UNAUTHORIZED)), "0")
-    if float(times):
+    values = {
+        series: float(value)
+        for series, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")
+    }
+    yield from _ears(values)
+    if times := values.get(UNAUTHORIZED):
         yield Finding(
             "unauthorized",
             None,
-            f"{float(times):.0f} requests to come back without the Authorization that the turn began with",
+            f"{times:.0f} requests to come back without the Authorization that the turn began with",
+        )
+
+
+def _ears(values: Mapping[str, float]) -> Iterator[Finding]:
+    ears = {ear: values.get(f'omni_streams_by_ear{{ear="{ear}"}}', 0.0) for ear in EARS}
+    if any(ears.values()):
+        known = ", ".join(f"{count:.0f} by {KNOWN_BY[ear]}" for ear, count in ears.items() if count)
+        yield Finding("listeners", None, f"curves known {known}")
+    if values.get("omniwatch_ear_up") == 0:
+        yield Finding(
+            "ear", None, "the server's kernel does not say what arrives: curves are of what was sent"
         )
 
 

@@ -84,8 +84,6 @@ class Answers:
     """Who measured it."""
     t: float = 0.0
     """When it counted."""
-    path_known: bool = False
-    """Whether the network's part is in it."""
     row: Row = field(default_factory=Row)
     before: Row = field(default_factory=Row)
     """The row without that answer."""
@@ -104,8 +102,8 @@ class Answers:
     ahead: bool = False
     """That report was of a turn whose speech had not begun."""
 
-    def answered(self, t: float, rtt_ms: float, turn: Turn, path_ms: float | None, terms: Lateness) -> None:
-        """Take the first speech of a turn at t, `rtt_ms` after its text at the server. `path_ms` is the network's part."""
+    def answered(self, t: float, rtt_ms: float, turn: Turn, terms: Lateness) -> None:
+        """Take the first speech of a turn, known at t, `rtt_ms` after its text at the server."""
         if self.waiting_ms is not None:
             self._count(t, self.waiting_ms, "server", terms)
             self.waiting_ms = None
@@ -118,18 +116,10 @@ class Answers:
             self.ahead = False
             return
         self.said = None
-        whole_ms = rtt_ms + (path_ms or 0.0)
         if self.trusts_client:
-            self.waiting_ms = whole_ms
+            self.waiting_ms = rtt_ms
         else:
-            self._count(t, whole_ms, "server", terms)
-            self.path_known = path_ms is not None
-
-    def path(self, path_ms: float, terms: Lateness) -> None:
-        """Add the network's part to an answer that was counted before it was known."""
-        if self.rtt_ms is not None and self.vantage == "server" and not self.path_known:
-            self._replace(self.t, self.rtt_ms + path_ms, "server", terms)
-            self.path_known = True
+            self._count(t, rtt_ms, "server", terms)
 
     def report(self, t: float, rtt_ms: float, turn: Turn, terms: Lateness) -> None:
         """Take the client's own measurement. A repeated one counts once; one without an answer to it stands for itself."""
@@ -157,7 +147,7 @@ class Answers:
     def _count(self, t: float, rtt_ms: float, vantage: str, terms: Lateness) -> None:
         self.before = self.row
         self.row = self.row.then(t, rtt_ms > terms.limit_ms, terms)
-        self.rtt_ms, self.vantage, self.t, self.path_known = rtt_ms, vantage, t, True
+        self.rtt_ms, self.vantage, self.t = rtt_ms, vantage, t
 
     def _replace(self, t: float, rtt_ms: float, vantage: str, terms: Lateness) -> None:
         """Put another value in the place of the last answer's; one that stays late has been shown since it counted."""

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf, isinf
+from typing import NamedTuple
 
 from omniwatch.core.answers import Answers, Turn
-from omniwatch.core.drift import VIDEO_FRESH_S, Picture, Player
+from omniwatch.core.drift import Player
 from omniwatch.core.integrity import FrameWatch
+from omniwatch.core.picture_clock import PictureClock
 from omniwatch.core.trend import Trend
 
 TURNS_KEPT = 8
 """Turns of a stream that are known to have begun; a listener who speaks up has seldom more than two under way."""
+PICTURE_S = 10.0
+"""A listener whose client sent no frame for so long sees no picture that the voice could be out of step with."""
+UNSURE_S = 0.15
+"""What arrived in the last round trip, and in this time before, may not have been acknowledged or asked for yet."""
+EARS = ("client", "kernel", "sent")
+"""How the listener's curves are known, the best first: by its client, by the server's kernel, by what was sent."""
+
+
+class Pending(NamedTuple):
+    """An answer whose first speech was sent and has not arrived, as far as is known."""
+
+    turn: Turn
+    asked_t: float
+    sent_t: float
 
 
 @dataclass(slots=True)
@@ -43,7 +59,7 @@ class Stream:
     turn_open: bool = False
     """`turn` has not ended at the server: a player with nothing to play is starving."""
 
-    picture: Picture = field(default_factory=Picture)
+    picture: PictureClock = field(default_factory=PictureClock)
     player: Player = field(default_factory=Player)
     frames: FrameWatch = field(default_factory=FrameWatch)
     trend: Trend = field(default_factory=Trend)
@@ -59,7 +75,34 @@ class Stream:
 
     answers: Answers = field(default_factory=Answers)
     path_ms: float | None = None
-    """The network's part of a round trip, as the kernel last measured it."""
+    """The connection's round trip, as the kernel last smoothed it."""
+    least_path_ms: float | None = None
+    """The least that it was: a queue is not in it."""
+    by_kernel: bool = False
+    """Whether the newest question's writer asks the kernel what arrives."""
+    pending: list[Pending] = field(default_factory=list)
+    """Answers whose first speech is under way, the oldest first."""
+    counts_underruns: bool = False
+    """Whether the client says when it starves: the model's underruns are then not counted."""
+    worst_heard_ms: float = 0.0
+    """`worst_ms` when something last arrived."""
+
+    @property
+    def ear(self) -> str:
+        """How its curves are known now: one of EARS."""
+        if self.player.reported:
+            return "client"
+        return "kernel" if self.player.kernel else "sent"
+
+    def known_until(self, now: float) -> float:
+        """Return the moment that the curves are of: before now where speech is under way, which may have arrived."""
+        if not self.player.under_way:
+            return now
+        return now - (self.path_ms or 0.0) / 1000.0 - UNSURE_S
+
+    def is_away(self, now: float, after_s: float) -> bool:
+        """Whether nothing that was sent has arrived for `after_s`."""
+        return self.player.under_way and now - self.player.grew_t > after_s
 
     def drift_at(self, now: float, keep_s: float) -> float | None:
         """Return the drift in ms to show at `now`: a stated one for `keep_s` after its sample, else while the turn is heard."""
@@ -67,34 +110,37 @@ class Stream:
 
     def cumulative_at(self, now: float, keep_s: float) -> float | None:
         """Return the drift in ms to show at `now` had nothing ever been realigned."""
-        return self._cumulative(now) if self._drift_shown(now, keep_s) else None
+        drift_ms = self.drift_at(now, keep_s)
+        if drift_ms is None:
+            return None
+        return drift_ms + (self.sampled_shift_ms if self.stated else self.shifted_ms)
 
     def _drift_shown(self, now: float, keep_s: float) -> bool:
         if self.stated:
             return now < self.drift_t + keep_s
-        return self.speaking and (self.turn_open or now <= self.player.end_t)
+        return self.speaking and not self.is_over(now)
+
+    def is_over(self, now: float) -> bool:
+        """Whether the turn ended and all of it has been heard."""
+        return not self.turn_open and not self.player.under_way and now > self.player.end_t
 
     def _drift(self, now: float) -> float | None:
-        """Return the last drift, or, where no video marks the time, that of a player that starves."""
-        if self._sample_stands(now):
-            return self.drift_ms
-        return self.modelled(now if self.turn_open else min(now, self.player.end_t))
+        known_t = self.known_until(now)
+        return self.drift_ms if self.stated or not self.has_started(known_t) else self.modelled(known_t)
 
-    def _cumulative(self, now: float) -> float | None:
-        drift = self._drift(now)
-        if drift is None:
-            return None
-        return drift + (self.sampled_shift_ms if self._sample_stands(now) else self.shifted_ms)
+    def has_started(self, t: float) -> bool:
+        """Whether playback had begun by t."""
+        return 0 <= self.player.start_t <= t
 
     def realign(self, t: float, shift_ms: float) -> None:
         """Take away shift_ms of drift at t; of a modelled drift no more than there is.
 
-        The model knows what was sent. A client also makes good what its network did, which the model never had.
+        The model knows what arrived. A client also makes good what the model never had.
         """
         if not self.stated:
-            known_ms = (self._cumulative(t) or 0.0) - self.shifted_ms
+            known_ms = self.modelled(t) if self.speaking and self.has_started(t) else 0.0
             shift_ms = min(max(shift_ms, min(known_ms, 0.0)), max(known_ms, 0.0))
-            self.player.realign(shift_ms)
+            self.player.realign(t, shift_ms)
         self.shifted_ms += shift_ms
 
     def set_back(self, by_s: float) -> None:
@@ -104,8 +150,9 @@ class Stream:
         self.asked_t -= by_s
         self.drift_t -= by_s
         self.answers.set_back(by_s)
-        self.picture.t -= by_s
+        self.picture.set_back(by_s)
         self.player.set_back(by_s)
+        self.pending = [Pending(turn, asked - by_s, sent - by_s) for turn, asked, sent in self.pending]
         self.trend = Trend()
 
     def follow_clock(self, ahead: float) -> None:
@@ -114,25 +161,23 @@ class Stream:
             self.set_back(self.ahead - ahead)
         self.ahead = ahead
 
-    def _sample_stands(self, now: float) -> bool:
-        waits = self.player.start_t < 0 or now < self.player.start_t
-        return self.stated or not self.speaking or waits or self.picture_is_fresh(now)
-
-    def picture_is_fresh(self, t: float) -> bool:
-        """Whether video frames are coming, so that they sample the drift."""
-        return self.picture.seen and t - self.picture.t <= VIDEO_FRESH_S
+    def has_picture(self, t: float) -> bool:
+        """Whether the client shows a picture that moves."""
+        return self.picture.seen and t - self.picture.t <= PICTURE_S
 
     def modelled(self, t: float) -> float:
-        """Return the player's drift in ms at t, the picture's clock carried on in real time."""
-        if not self.picture.seen:
-            return self.player.lag_ms(t)
-        if not self.player.pinned:
-            self.player.pin(self.picture, self.picture.pts_ms, self.picture.t)
-        return self.player.drift_ms(t, self.picture.at(t))
+        """Return the player's drift in ms at t, when it had begun to play."""
+        player = self.player
+        if not self.turn_open and not player.under_way:
+            t = min(t, player.end_t)
+        picture = self.picture
+        if not picture.seen or t - picture.t > PICTURE_S:
+            return 0.0 - 1000.0 * player.recently_starved_s(t)
+        return 0.0 - 1000.0 * player.starved_s(t) - picture.slope * (t - player.start_t)
 
     def silent_s(self, now: float) -> float:
         """Return for how long this listener has waited for speech that is due; 0 when none is."""
         if not (self.asked or (self.speaking and self.turn_open)):
             return 0.0
-        heard_until = self.player.end_t if self.speaking else 0.0
+        heard_until = self.player.silent_from() if self.speaking else 0.0
         return max(0.0, now - max(heard_until, self.asked_t if self.asked else 0.0))

@@ -10,10 +10,11 @@ from types import MappingProxyType
 from typing import Any
 
 from omniwatch import events
-from omniwatch.core.answers import Lateness
-from omniwatch.core.drift import CAMERA_RESTART_MS, Picture, Player
+from omniwatch.core.answers import Lateness, Turn
+from omniwatch.core.drift import Player
 from omniwatch.core.integrity import is_corrupt
-from omniwatch.core.stream import TURNS_KEPT, Stream
+from omniwatch.core.picture_clock import PictureClock
+from omniwatch.core.stream import TURNS_KEPT, Pending, Stream
 from omniwatch.core.totals import Totals, outcome_of
 from omniwatch.core.trend import Trend
 from omniwatch.frames import ID_MASK, distance
@@ -26,6 +27,10 @@ CLOCK_STEP_S = 5.0
 """Events out of order by more than this mean that the server's clock was set back."""
 STEP_S = 0.5
 """What the wall clock gains or loses on the monotonic one between two events without having been set: reading them takes time."""
+WORD_S = 3.0
+"""Seconds without `arrived` while speech is under way, after which a stream goes by what is sent."""
+GUESSES = ("framework", "model")
+"""Sources of a client's report that do not replace the model."""
 
 
 @dataclass(slots=True)
@@ -34,6 +39,8 @@ class State:
 
     totals: Totals
     streams: dict[str, Stream] = field(default_factory=dict)
+    ear_up: bool | None = None
+    """Whether the server's kernel was heard from when it last should have been; None where nothing ever asked it."""
 
 
 class StreamTable:
@@ -48,9 +55,9 @@ class StreamTable:
             events.TurnStart: self._turn_start,
             events.Audio: self._audio,
             events.Played: self._played,
-            events.Arrived: self._passed_over,
+            events.Arrived: self._arrived,
             events.Text: self._passed_over,
-            events.Underrun: self._passed_over,
+            events.Underrun: self._underrun,
             events.Interrupt: self._passed_over,
             events.TurnEnd: self._turn_end,
             events.Rtt: self._rtt,
@@ -64,6 +71,7 @@ class StreamTable:
         """Take new settings; a new page threshold begins the drift histograms anew, whose edges hold it."""
         self.settings = settings
         self._stale_s = settings.streams.stale_after_s
+        self._away_s = settings.streams.away_after_s
         self._buffer_s = settings.streams.playout_buffer_ms / 1000
         self._codebook_size = 1 << settings.streams.codebook_bits
         self._frame_ms = settings.frames.frame_ms
@@ -121,6 +129,8 @@ class StreamTable:
         """
         for stream in list(self.state.streams.values()):
             stream_now = min(now, behind.get(stream.source, now))
+            if stream.player.kernel:
+                self._wait_for_word(stream, stream_now)
             self._end_playback_by(stream, stream_now)
             if stream_now - stream.last_t > self._stale_s or (stream.closing and not stream.speaking):
                 self._remove(stream)
@@ -138,27 +148,23 @@ class StreamTable:
                 stream.set_back(-by_s)
             else:
                 stream.clock_set = True
-                stream.player, stream.picture, stream.trend = Player(end_t=stream.last_t), Picture(), Trend()
+                self._forget_course(stream, stream.last_t)
 
     def drift_ms(self, stream: Stream, now: float) -> float | None:
         """Return the drift that is shown of a stream at `now`; None while there is none, or none that anybody hears."""
-        return stream.drift_at(now, self._keep_drift_s)
+        return None if self.is_away(stream, now) else stream.drift_at(now, self._keep_drift_s)
 
     def cumulative_ms(self, stream: Stream, now: float) -> float | None:
         """Return the same had nothing ever been realigned."""
-        return stream.cumulative_at(now, self._keep_drift_s)
+        return None if self.is_away(stream, now) else stream.cumulative_at(now, self._keep_drift_s)
 
     def rtt_ms(self, stream: Stream, now: float) -> float | None:
         """Return the round trip that is shown of a stream at `now`; None while there is none."""
-        return stream.answers.shown_ms(now, self._lateness)
+        return None if self.is_away(stream, now) else stream.answers.shown_ms(now, self._lateness)
 
-    def take_paths(self, path_rtt_ms: Mapping[str, float]) -> None:
-        """Take the kernel's round-trip times by peer: the network's part of what the server alone sees."""
-        for stream in self.state.streams.values():
-            path_ms = path_rtt_ms.get(stream.peer or "")
-            if path_ms is not None:
-                stream.path_ms = path_ms
-                stream.answers.path(path_ms, self._lateness)
+    def is_away(self, stream: Stream, now: float) -> bool:
+        """Whether a stream's listener has had nothing of what was sent for `streams.away_after_s`."""
+        return stream.is_away(now, self._away_s)
 
     def _open(self, event: events.Event) -> Stream:
         live = self.state.streams
@@ -188,7 +194,7 @@ class StreamTable:
         """A known id after its end, after a silence too long, or after the clock was set back."""
         if event.t <= stream.last_t - CLOCK_STEP_S:
             # What was sent before the step cannot be placed on the new clock: the turn goes on with a new player.
-            stream.player, stream.picture, stream.trend = Player(end_t=event.t), Picture(), Trend()
+            self._forget_course(stream, event.t)
             stream.asked_t -= stream.last_t - event.t
             stream.drift_t -= stream.last_t - event.t
             stream.answers.set_back(stream.last_t - event.t)
@@ -208,17 +214,82 @@ class StreamTable:
             if waiting:
                 min(waiting, key=lambda s: (not (s.asked or s.speaking), s.opened_t)).slot = stream.slot
 
+    def _forget_course(self, stream: Stream, t: float) -> None:
+        """Begin the player and the curves anew at t: the clock was set, and what came before cannot be placed on it."""
+        old, stream.player = stream.player, Player(end_t=t)
+        if old.kernel:
+            stream.player = Player(
+                end_t=t,
+                sent_end_t=t,
+                kernel=True,
+                sent_ms=old.sent_ms,
+                arrived_ms=old.arrived_ms,
+                word_t=t,
+                grew_t=t,
+            )
+        stream.picture = PictureClock(slope=stream.picture.slope)
+        stream.trend = Trend()
+
     def _give_up_turns(self, stream: Stream, outcome: str) -> None:
         self.totals.turns[outcome] += stream.asked + stream.turn_open
         stream.asked = stream.turn_open = False
 
     def _playback_over(self, stream: Stream) -> None:
         stream.speaking = False
+        # Nothing is counted against a listener who was away and did not come back.
+        if stream.is_away(stream.last_t, self._away_s):
+            stream.worst_ms = stream.worst_heard_ms
         self.totals.turn_drift_worst.observe(stream.worst_ms / 1000, self.totals.drift_edges)
 
     def _end_playback_by(self, stream: Stream, t: float) -> None:
-        if stream.speaking and not stream.turn_open and t >= stream.player.end_t:
+        player = stream.player
+        if stream.speaking and not stream.turn_open and t >= player.end_t and not player.under_way:
             self._playback_over(stream)
+
+    def _wait_for_word(self, stream: Stream, t: float) -> None:
+        """Go by what is sent where the kernel has said nothing for WORD_S by t."""
+        player = stream.player
+        if player.under_way and t > player.word_t + WORD_S:
+            self._go_by_sent(stream, player.word_t + WORD_S, stream.turn)
+
+    def _go_by_sent(self, stream: Stream, t: float, turn: Turn) -> None:
+        self.state.ear_up = False
+        if stream.speaking and turn == stream.turn and stream.player.kernel:
+            self._count_underrun(stream, stream.player.go_by_sent(t, self._buffer_s))
+        self._answer_pending(stream, t, turn, None, stream.path_ms or 0.0)
+
+    def _answer_pending(
+        self, stream: Stream, t: float, turn: Turn, first_t: float | None, path_ms: float
+    ) -> None:
+        """Count a turn's answer that is known at t, and came at `first_t`, or when it was sent."""
+        for pending in stream.pending:
+            if pending.turn == turn:
+                stream.pending = [other for other in stream.pending if other is not pending]
+                self._answered(stream, t, pending, pending.sent_t if first_t is None else first_t, path_ms)
+
+    def _count_underrun(self, stream: Stream, seconds: float) -> None:
+        """Count an underrun of the model's, unless the client counts its own."""
+        if not (stream.counts_underruns and stream.player.reported):
+            self.totals.audio_underrun_seconds += seconds
+
+    def _answered(self, stream: Stream, t: float, pending: Pending, first_t: float, path_ms: float) -> None:
+        """Count an answer, known at t, whose first speech came at `first_t`."""
+        if first_t < pending.asked_t or stream.clock_set:
+            self.totals.answers_unmeasured += 1
+            return
+        rtt_ms = (first_t - pending.asked_t) * 1000 + path_ms
+        self.totals.token_rtt["server"].observe(rtt_ms / 1000, RTT_EDGES)
+        stream.answers.answered(t, rtt_ms, pending.turn, self._lateness)
+
+    def _sample_model(self, stream: Stream, t: float) -> None:
+        """Sample a modelled drift at t: as of when it is known, and only while anybody hears it."""
+        player, known_t = stream.player, t
+        if player.kernel:
+            if stream.is_away(t, self._away_s):
+                return
+            known_t = stream.known_until(t)
+        if 0 <= player.start_t <= known_t:
+            self._sample(stream, t, stream.modelled(known_t))
 
     def _sample(self, stream: Stream, t: float, drift_ms: float) -> None:
         shifted_ms = stream.shifted_ms
@@ -240,34 +311,27 @@ class StreamTable:
     def _stream_start(self, stream: Stream, event: events.StreamStart) -> None:
         if event.peer != stream.peer:
             # Another connection has a path of its own, not known yet.
-            stream.path_ms = None
+            stream.path_ms = stream.least_path_ms = None
+            stream.player.grew_t = max(stream.player.grew_t, event.t)
         stream.peer, stream.kind = event.peer, event.kind
 
     def _video(self, stream: Stream, event: events.Video) -> None:
-        picture = stream.picture
-        # While the server states the drift, frames say nothing more until the turn is over.
-        if stream.speaking and not (stream.stated and stream.turn_open):
-            self._see(stream, event)
-        picture.pts_ms = event.pts_ms
-        picture.t = event.t
-        picture.seen = True
-
-    def _see(self, stream: Stream, event: events.Video) -> None:
-        """Sample the drift at a frame that falls in the playback."""
-        t, pts_ms, player = event.t, event.pts_ms, stream.player
-        if not stream.turn_open and t > player.end_t:
+        t = event.t
+        stream.picture.frame(t, event.pts_ms)
+        if not stream.speaking:
+            return
+        if stream.player.kernel:
+            self._wait_for_word(stream, t)
+        if not stream.turn_open and stream.is_over(t):
             self._playback_over(stream)
-        elif not stream.stated and 0 <= player.start_t <= t:
-            if not player.pinned:
-                player.pin(stream.picture, pts_ms, t)
-            elif pts_ms < stream.picture.pts_ms - CAMERA_RESTART_MS:
-                player.start_pts_ms += pts_ms - stream.picture.at(t)
-            self._sample(stream, t, player.drift_ms(t, pts_ms))
+        elif not stream.stated:
+            self._sample_model(stream, t)
 
     def _turn_start(self, stream: Stream, event: events.TurnStart) -> None:
         self.totals.turns["abandoned"] += stream.asked
         stream.asked, stream.asked_turn, stream.asked_t = True, event.turn, event.t
         stream.clock_set = False
+        stream.by_kernel = event.ear == "kernel"
         if stream.slot < 0:
             self._take_slot(stream)
 
@@ -300,17 +364,20 @@ class StreamTable:
         if not unheard:
             return
         player = stream.player
-        if player.start_t >= 0 and t <= player.end_t:
+        if player.kernel:
+            self._wait_for_word(stream, t)
+            self._count_underrun(stream, player.send(t, dur_ms, self._buffer_s))
+        elif player.start_t >= 0 and t <= player.end_t:
             player.end_t += dur_s
             player.sent_ms += dur_ms
         else:
-            totals.audio_underrun_seconds += player.send(t, dur_ms, self._buffer_s)
+            self._count_underrun(stream, player.send(t, dur_ms, self._buffer_s))
         pts_ms, picture_ms = event.pts_ms, event.video_pts_ms
         if pts_ms is not None and picture_ms is not None:
             stream.stated = True
             self._sample(stream, t, pts_ms - picture_ms)
-        elif not stream.stated and t >= player.start_t and not stream.picture_is_fresh(t):
-            self._sample(stream, t, stream.modelled(t))
+        elif not stream.stated and not player.kernel and not stream.has_picture(t):
+            self._sample_model(stream, t)
 
     def _begins_turn(self, stream: Stream, event: events.Audio) -> bool:
         """Whether this audio is the first of a turn (and not more of this one, or the tail of one that was cut off)."""
@@ -328,17 +395,17 @@ class StreamTable:
             self._playback_over(stream)
         if stream.asked and turn == stream.asked_turn:
             stream.asked = False
-            if event.t < stream.asked_t or stream.clock_set:
-                self.totals.answers_unmeasured += 1
+            pending = Pending(turn, stream.asked_t, event.t)
+            if stream.by_kernel:
+                stream.pending = [*stream.pending[1 - TURNS_KEPT :], pending]
             else:
-                rtt_ms = (event.t - stream.asked_t) * 1000
-                self.totals.token_rtt["server"].observe(rtt_ms / 1000, RTT_EDGES)
-                stream.answers.answered(event.t, rtt_ms, turn, stream.path_ms, self._lateness)
+                self._answered(stream, event.t, pending, event.t, stream.path_ms or 0.0)
         stream.turn, stream.begun = turn, [turn, *stream.begun[: TURNS_KEPT - 1 if cut_off else 1]]
         stream.speaking = stream.turn_open = True
         if stream.slot < 0:
             self._take_slot(stream)
-        stream.player, stream.worst_ms = Player(), 0.0
+        stream.player = Player(kernel=stream.by_kernel, word_t=event.t, grew_t=event.t)
+        stream.worst_ms = stream.worst_heard_ms = 0.0
         if not stream.stated:
             stream.trend, stream.drift_ms = Trend(), 0.0
             stream.shifted_ms = stream.sampled_shift_ms = 0.0
@@ -359,8 +426,39 @@ class StreamTable:
         return found.duplicate < count
 
     def _played(self, stream: Stream, event: events.Played) -> None:
-        if stream.speaking and event.turn in (None, stream.turn) and stream.player.start_t >= 0:
+        if self._is_of_this_turn(stream, event.turn) and event.source not in GUESSES:
             stream.player.heard(event.t, event.played_ms)
+
+    def _underrun(self, stream: Stream, event: events.Underrun) -> None:
+        if self._is_of_this_turn(stream, event.turn) and event.source not in GUESSES:
+            player = stream.player
+            counted_s = 0.0 if stream.counts_underruns and player.reported else player.gaps_s
+            self.totals.audio_underrun_seconds += max(0.0, event.ms / 1000 - counted_s)
+            player.starve(event.t, event.ms / 1000)
+            stream.counts_underruns = True
+
+    def _is_of_this_turn(self, stream: Stream, turn: events.Turn | None) -> bool:
+        return stream.speaking and turn in (None, stream.turn) and stream.player.start_t >= 0
+
+    def _arrived(self, stream: Stream, event: events.Arrived) -> None:
+        t, ago_s = event.t, event.ago_ms / 1000
+        if event.rtt_ms is not None:
+            stream.path_ms = event.rtt_ms
+            stream.least_path_ms = min(event.rtt_ms, stream.least_path_ms or event.rtt_ms)
+        if stream.speaking and event.turn == stream.turn:
+            self._wait_for_word(stream, t)
+            player = stream.player
+            self._count_underrun(stream, player.arrive(t, ago_s, event.ms, event.waiting, self._buffer_s))
+            if player.grew_t == t - ago_s:
+                stream.worst_heard_ms = stream.worst_ms
+        if event.ms > 0:
+            # The acknowledgement's way stands for the question's, so it is part of the round trip and no part of `ago_ms`.
+            self._answer_pending(stream, t, event.turn, t - ago_s, (stream.least_path_ms or 0.0) / 2)
+        self.state.ear_up = True
+        if event.ear == "sent":
+            self._go_by_sent(stream, t, event.turn)
+        if not stream.stated and stream.speaking and not stream.has_picture(t):
+            self._sample_model(stream, t)
 
     def _passed_over(self, stream: Stream, event: events.Event) -> None:
         """Take an event that no figure is made of."""
@@ -370,7 +468,9 @@ class StreamTable:
         if stream.turn_open and event.turn == stream.turn:
             stream.turn_open = False
             self.totals.turns[outcome] += 1
-            self.totals.audio_underrun_seconds += max(0.0, event.t - stream.player.end_t)
+            player = stream.player
+            if player.end_t and not player.under_way:
+                self._count_underrun(stream, max(0.0, event.t - player.end_t))
             self._end_playback_by(stream, event.t)
         elif stream.asked and event.turn == stream.asked_turn:
             stream.asked = False
@@ -391,8 +491,12 @@ class StreamTable:
 
     def _resume(self, stream: Stream, event: events.Resume) -> None:
         self.totals.count_resume(event.result, event.replayed or 0, event.extra_ms, again=bool(event.again))
+        if event.result in ("hit", "replay"):
+            stream.player.grew_t = event.t
 
     def _stream_end(self, stream: Stream, event: events.StreamEnd) -> None:
         self._give_up_turns(stream, "abandoned")
         stream.closing = True
+        if stream.speaking and stream.player.under_way:
+            self._playback_over(stream)
         self._end_playback_by(stream, event.t)

@@ -139,6 +139,13 @@ OWN_FAMILIES: tuple[Family, ...] = (
         lambda view: [((), view.totals.answers_unmeasured)],
     ),
     Family(
+        "gauge",
+        "omniwatch_ear_up",
+        "Whether the server's kernel last said in time what reaches listeners; absent where it is not asked.",
+        (),
+        lambda view: [] if view.table.state.ear_up is None else [((), float(view.table.state.ear_up))],
+    ),
+    Family(
         "counter",
         "omniwatch_checkpoint_errors",
         "Checkpoints that could not be read or written.",

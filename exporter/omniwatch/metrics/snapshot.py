@@ -42,7 +42,7 @@ class ScrapeSnapshot(NamedTuple):
 
 
 def rtt_ms(stream: Stream, view: ScrapeSnapshot) -> float | None:
-    """Return the round trip in ms that is shown; the server's estimate has the network's part where that is known."""
+    """Return the round trip in ms that is shown."""
     return view.table.rtt_ms(stream, view.at(stream))
 
 
@@ -58,8 +58,8 @@ def cumulative_s(stream: Stream, view: ScrapeSnapshot) -> float | None:
 
 
 def slope_ppm(stream: Stream, view: ScrapeSnapshot) -> float | None:
-    """Return the drift's growth in parts per million of time; None while there is too little to tell."""
-    slope = stream.trend.slope()
+    """Return the drift's growth in parts per million of time; None while there is too little to tell, or nobody there."""
+    slope = None if view.table.is_away(stream, view.at(stream)) else stream.trend.slope()
     return None if slope is None else slope.ms_per_s * 1000
 
 
@@ -88,6 +88,9 @@ def stream_json(stream: Stream, view: ScrapeSnapshot) -> dict[str, Any]:
         "rtt_ms": rtt_ms(stream, view),
         "rtt_vantage": stream.answers.vantage,
         "silent_s": stream.silent_s(view.at(stream)),
+        "ear": stream.ear,
+        "behind_s": view.at(stream) - stream.known_until(view.at(stream)),
+        "away": view.table.is_away(stream, view.at(stream)),
         "since": stream.opened_t,
         "last_event": stream.last_t,
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from omniwatch.core.stream import Stream
+from omniwatch.core.stream import EARS, Stream
 from omniwatch.metrics.family import Family, HistogramFamily, Row
 from omniwatch.metrics.snapshot import ScrapeSnapshot, cumulative_s, drift_ms, eta_s, rtt_ms, slope_ppm
 from omniwatch.settings.histograms import EXTRA_DELAY_EDGES, RTT_EDGES
@@ -41,6 +42,11 @@ def _rtt_rows(view: ScrapeSnapshot) -> Iterator[Row]:
         value = rtt_ms(stream, view)
         if value is not None:
             yield (str(stream.slot), stream.answers.vantage), value
+
+
+def _ear_rows(view: ScrapeSnapshot) -> Iterator[Row]:
+    ears = Counter(stream.ear for stream in view.table.state.streams.values())
+    return (((ear,), ears[ear]) for ear in EARS)
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -92,6 +98,13 @@ FAMILIES: tuple[Family, ...] = (
         "Live streams, those without series of their own included.",
         (),
         lambda view: [((), len(view.table.state.streams))],
+    ),
+    Family(
+        "gauge",
+        "omni_streams_by_ear",
+        "Live streams by how their curves are known: by the client's reports, by the server's kernel, by what was sent.",
+        ("ear",),
+        _ear_rows,
     ),
     _counted("omni_turns", "Turns by how they ended.", "outcome"),
     _counted("omni_audio_seconds", "Speech handed to the network."),

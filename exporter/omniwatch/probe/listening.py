@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from omniwatch.core.drift import Picture, Player
+from dataclasses import dataclass
+
+from omniwatch.core.drift import Player
 from omniwatch.probe import Heard
+
+
+@dataclass
+class Picture:
+    """What the client's camera has shown: its last frame, carried on in real time."""
+
+    pts_ms: float = 0.0
+    t: float = 0.0
+    seen: bool = False
+
+    def at(self, t: float) -> float:
+        """Return the PTS at time t; without any frame the picture's clock is real time itself."""
+        return self.pts_ms + (t - self.t) * 1000.0
 
 
 class HeardTurn:
@@ -14,6 +29,8 @@ class HeardTurn:
         self._buffer_s = buffer_ms / 1000.0
         self._picture = picture or Picture()
         self._player = Player()
+        self._start_pts_ms: float | None = None
+        """The picture's position when playback starts, once it is known."""
         self._first_t: float | None = None
         self._chunks = 0
         self._underrun_s = 0.0
@@ -35,25 +52,24 @@ class HeardTurn:
 
     def frame(self, t: float, pts_ms: float) -> None:
         """Take a frame of the client's own picture; drift is sampled where it falls into the playback."""
-        player = self._player
+        player, picture = self._player, self._picture
         if 0 <= player.start_t <= t <= player.end_t:
-            if not player.pinned:
-                player.pin(self._picture, pts_ms, t)
-            self._sample(player.drift_ms(t, pts_ms))
-        picture = self._picture
+            self._sample(self._drift_ms(t, pts_ms))
         picture.pts_ms, picture.t, picture.seen = pts_ms, t, True
+
+    def _drift_ms(self, t: float, pts_ms: float) -> float:
+        """Return how far the voice leads the picture that stands at `pts_ms` at time t."""
+        if self._start_pts_ms is None:
+            start_t, picture = self._player.start_t, self._picture
+            self._start_pts_ms = picture.at(start_t) if picture.seen else pts_ms - (t - start_t) * 1000.0
+        return self._player.position_ms(t) - (pts_ms - self._start_pts_ms)
 
     def heard(self) -> Heard:
         """Return what has been heard once all that was received has been played, the picture going on as it did."""
-        player, picture = self._player, self._picture
+        player = self._player
         if self._first_t is None:
             return Heard()
-        if not picture.seen:
-            self._sample(player.lag_ms(player.end_t))
-        else:
-            if not player.pinned:
-                player.pin(picture, picture.pts_ms, picture.t)
-            self._sample(player.drift_ms(player.end_t, picture.at(player.end_t)))
+        self._sample(self._drift_ms(player.end_t, self._picture.at(player.end_t)))
         return Heard(self.rtt_ms, player.sent_ms, self._chunks, self._underrun_s * 1000.0, self._worst_ms)
 
     def _sample(self, drift_ms: float) -> None:

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from omniwatch.core.drift import Picture
 from omniwatch.probe import Heard, Turn, TurnFailedError
-from omniwatch.probe.listening import HeardTurn
+from omniwatch.probe.listening import HeardTurn, Picture
 from omniwatch.probe.report import Reporter
 from omniwatch.probe.transcript import Recording, Transcriber
 from omniwatch.system.http import MalformedError, UnreachableError, explain

@@ -21,8 +21,8 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
-from omniwatch.core.drift import Picture
 from omniwatch.probe import Turn, TurnFailedError
+from omniwatch.probe.listening import Picture
 from omniwatch.probe.report import STREAM_HEADER
 from omniwatch.probe.target import Target
 from omniwatch.probe.turn import MAX_MESSAGE_BYTES, Asking, Hearing, take_turn

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from omniwatch.core.stream import Stream
 from omniwatch.core.streams import CLOCK_STEP_S, StreamTable
 from omniwatch.core.totals import Totals
-from omniwatch.events import Audio, Event, Rtt, StreamStart
+from omniwatch.events import Event, Rtt, StreamStart
 from omniwatch.settings import Alerts, Settings
 
 
@@ -167,22 +167,23 @@ class Track:
             self.scrape_until(t)
         elif t < self._next_scrape - self._scrape_s - CLOCK_STEP_S:
             self._next_scrape = self._scrape_after(t)
-        asked_t = self._waiting_since()
+        answers, waited_s = self._answers()
         self._table.apply(event)
         live = self._table.state.streams[self.stream]
         self.last_t = t
         if live.drift_ms is not None:
             self._observe(live.drift_ms, live)
-        if asked_t is not None and not live.asked and isinstance(event, Audio):
-            self.rtts_ms["server"].append((t - asked_t) * 1000)
+        if self._answers()[0] > answers:
+            self.rtts_ms["server"].append((self._answers()[1] - waited_s) * 1000)
         elif isinstance(event, Rtt):
             self.rtts_ms["client"].append(event.rtt_ms)
         elif isinstance(event, StreamStart):
             self.kind = event.kind
 
-    def _waiting_since(self) -> float | None:
-        live = self._table.state.streams.get(self.stream)
-        return live.asked_t if live is not None and live.asked else None
+    def _answers(self) -> tuple[int, float]:
+        """Return how many answers the server has seen, and the seconds that they took in all."""
+        answers = self.totals.token_rtt["server"]
+        return sum(answers.counts), answers.sum
 
     def _observe(self, drift_ms: float, live: Stream) -> None:
         if self.drift_ms is None:

@@ -61,6 +61,8 @@ class Streams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Speech a client holds back before it starts to play."""
     stale_after_s: Positive = 60
     """Time without events after which a stream is dropped, its series with it."""
+    away_after_s: Positive = 10
+    """Time with speech under way and none arriving after which a listener counts as away: no series, until some arrives."""
     max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
     """Streams with series of their own: the number of values of the label `stream`."""
     codebook_bits: Annotated[int, Meta(ge=1, le=16)] = 11

@@ -198,7 +198,7 @@ def _landing(pages: Pages) -> Response:
         version=html.escape(__version__),
         status=html.escape("Ready." if ready else f"Not ready: {why}"),
         count=len(streams),
-        rows="\n".join(map(_row, streams)) or '<tr><td colspan="6">Nobody is listening.</td></tr>',
+        rows="\n".join(map(_row, streams)) or '<tr><td colspan="7">Nobody is listening.</td></tr>',
         links="\n".join(f'<li><a href="{html.escape(link)}">{html.escape(link)}</a></li>' for link in links),
     )
     policy = [("Content-Security-Policy", PAGE_POLICY)]
@@ -213,7 +213,8 @@ def _row(stream: dict[str, Any]) -> str:
         ("", stream.get("stream")),
         ("id", stream.get("id")),
         ("", stream.get("peer")),
-        ("", stream.get("state")),
+        ("", "away" if stream.get("away") else stream.get("state")),
+        ("", stream.get("ear")),
         ("number", _number(stream.get("drift_ms"), "+.0f")),
         ("number", rtt),
     ]
