@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from omniwatch.bundle import data
 from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.system.errors import UserError
 
 FILE = "alerts/catalogue.yaml"
 OWN_CAUSE = "A page explains the tickets of its own cause."
@@ -19,8 +20,8 @@ Text = Annotated[str, Meta(min_length=1)]
 Fault = Literal["speech", "server", "sight", "device"]
 
 
-class CatalogueError(ValueError):
-    """A catalogue that cannot be read or does not hold; the message is one line."""
+class CatalogueError(UserError):
+    """A catalogue that cannot be read or does not hold."""
 
 
 class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,7 +39,7 @@ OWN_FIELDS = ("id", "version", "iteration")
 
 
 class GrafanaError(DashboardError):
-    """Grafana cannot be reached, refuses, or answers what it should not; the message is one line."""
+    """Grafana cannot be reached, refuses, or answers what it should not."""
 
 
 class State(Enum):

@@ -25,15 +25,12 @@ MAX_BODY = 4 * 2**20
 
 
 class WebhookServer:
-    """The web side: POST /page and /ticket from Alertmanager, /metrics and /-/healthy. Raises NotifyError, OSError."""
+    """The web side: POST /page and /ticket from Alertmanager, /metrics and /-/healthy. Raises UserError, OSError."""
 
     def __init__(self, settings: Notify, zone: tzinfo | None = None, state_dir: Path | None = None) -> None:
         self.metrics = Metrics()
         self._zone = zone
-        try:
-            self._worst_first = catalogue.worst_first(catalogue.load())
-        except catalogue.CatalogueError as error:
-            raise NotifyError(str(error)) from error
+        self._worst_first = catalogue.worst_first(catalogue.load())
         self._open: set[str] = set()
         """The groups whose first message was taken and that are not over."""
         kept = QueueFile(state_dir, settings.try_for_s)

@@ -19,7 +19,7 @@ Choices = Mapping[str, Sequence[str]]
 
 
 class DrawError(DashboardError):
-    """It cannot be drawn; the message is one line."""
+    """It cannot be drawn."""
 
 
 class Query(NamedTuple):
