@@ -217,7 +217,7 @@ def test_no_two_programs_listen_on_one_port():
     site = Settings()
     settings = [site.site.exporter, site.site.alertmanager, site.notify.listen_address]
     settings += [site.fleet.agent_address, site.fleet.prometheus]
-    flags = [default_address(words) for words in (["probe"], ["simulate"], ["fleet", "serve"])]
+    flags = [default_address(words) for words in (["probe"], ["simulate", "fleet"], ["fleet", "serve"])]
     found = [int(address.rpartition(":")[2]) for address in (*settings, *flags)]
     assert sorted(set(found)) == sorted(found)
     own = {value for name, value in vars(ports).items() if name.isupper()}

@@ -27,10 +27,13 @@ def parse(words: list[str]) -> None:
     parent: click.Context | None = None
     rest = list(words)
     while isinstance(command, click.Group):
-        parent = click.Context(command, info_name=command.name, parent=parent)
-        if not rest or (found := command.get_command(parent, rest[0])) is None:
+        context = click.Context(command, info_name=command.name, parent=parent)
+        found = command.get_command(context, rest[0]) if rest else None
+        if found is None:
+            if command.invoke_without_command:
+                break
             raise click.UsageError(f"no such command: {words}")
-        command, rest = found, rest[1:]
+        parent, command, rest = context, found, rest[1:]
     if "--help" not in rest:
         command.make_context(words[0], rest, parent=parent)
 
@@ -40,7 +43,7 @@ def parse_part(words: list[str]) -> None:
     command: click.Command = main
     known: set[str] = set()
     for word in words:
-        if isinstance(command, click.Group):
+        if isinstance(command, click.Group) and not (command.invoke_without_command and word[0] == "-"):
             found = command.get_command(click.Context(command), word)
             if found is None:
                 raise click.UsageError(f"no such command: {words}")

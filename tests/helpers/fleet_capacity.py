@@ -73,7 +73,7 @@ class Capacity:
         self.files = render.render(Settings())
         bundle = place.directory / "bundle"
         render.write(self.files, bundle)
-        self.simulated = place.simulated(f"--fleet={load.devices}")
+        self.simulated = place.simulated(load.devices)
         self.victoria = place.victoria("-retentionPeriod=1")
         self.engines = {"victoria-metrics": self.victoria}
         if load.peer:

@@ -30,10 +30,11 @@ class Place:
         service.await_ready(ready)
         return service
 
-    def simulated(self, *options: str) -> ChildProcess:
+    def simulated(self, devices: int, *options: str) -> ChildProcess:
         """Serve a simulated fleet."""
         port = free_port()
-        argv = [*OMNIWATCH, "simulate", f"--web.listen-address=127.0.0.1:{port}", *options]
+        listen = f"--web.listen-address=127.0.0.1:{port}"
+        argv = [*OMNIWATCH, "simulate", "fleet", str(devices), listen, *options]
         return self.start("simulated", argv, "/", port)
 
     def prometheus(self, config: dict[str, Any], *flags: str) -> ChildProcess:

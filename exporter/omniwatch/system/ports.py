@@ -13,4 +13,4 @@ FLEET = 9844
 PROBE = 9845
 """`omniwatch probe --interval`: /metrics."""
 SIMULATED_FLEET = 9850
-"""`omniwatch simulate --fleet`."""
+"""`omniwatch simulate fleet`."""

@@ -117,8 +117,16 @@ def test_the_page_reads_as_prometheus_text_and_stays_within_a_devices_allowance(
 
 
 @contextmanager
-def simulated(*options: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "omniwatch", "simulate", "--web.listen-address", "127.0.0.1:0", *options]
+def simulated(*words: str) -> Iterator[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "omniwatch",
+        "simulate",
+        "fleet",
+        "--web.listen-address=127.0.0.1:0",
+        *words,
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -137,7 +145,7 @@ def get(url: str) -> tuple[str, str]:
 
 
 def test_a_device_answers_at_the_place_that_targets_and_fleet_file_say():
-    with simulated("--fleet", "3", "--outages", "0", "--skewed", "0") as url:
+    with simulated("3", "--outages", "0", "--skewed", "0") as url:
         kind, text = get(f"{url}/targets")
         assert kind == "application/json"
         groups = json.loads(text)
@@ -152,7 +160,7 @@ def test_a_device_answers_at_the_place_that_targets_and_fleet_file_say():
 
 
 def test_a_connection_stays_open_and_its_requests_are_answered_in_order():
-    with simulated("--fleet", "2", "--outages", "0") as url:
+    with simulated("2", "--outages", "0") as url:
         host, port = url.removeprefix("http://").split(":")
         asked = b"".join(
             f"GET /devices/device-0000{n}/metrics HTTP/1.1\r\nHost: x\r\n\r\n".encode() for n in (1, 0, 1)
@@ -172,7 +180,7 @@ def test_a_connection_stays_open_and_its_requests_are_answered_in_order():
 def test_a_device_that_is_away_does_not_answer():
     plan = Plan(20, outage_share=0.5, outage_s=36_000)
     answer = {True: 0, False: 0}
-    with simulated("--fleet", "20", "--outages", "0.5", "--outage", "36000") as url:
+    with simulated("20", "--outages", "0.5", "--outage", "36000") as url:
         for member in members(plan):
             page = f"{url}/devices/{member.name}/metrics"
             answers = member.answers(time.time())
@@ -188,10 +196,10 @@ def test_a_device_that_is_away_does_not_answer():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--fleet", "2", "--scenario", "steady"], "--scenario: not with --fleet"),
-        (["--scenario", "steady", "--outages", "0.1"], "--outages: only with --fleet"),
-        (["--fleet", "2", "--web.listen-address", "nowhere"], "--web.listen-address: expected host:port"),
-        (["--fleet", "2", "--web.listen-address", "192.0.2.1:1"], "192.0.2.1:1: "),
+        (["--scenario", "steady", "fleet", "2"], "--scenario: not before fleet"),
+        (["--seed", "2", "fleet", "2"], "--seed: not before fleet"),
+        (["fleet", "2", "--web.listen-address", "nowhere"], "--web.listen-address: expected host:port"),
+        (["fleet", "2", "--web.listen-address", "192.0.2.1:1"], "192.0.2.1:1: "),
     ],
 )
 def test_what_a_user_can_mend(options, said):
@@ -210,6 +218,6 @@ def test_what_a_user_can_mend(options, said):
     "option", [("--outages", "nan"), ("--outage", "nan"), ("--outage", "inf"), ("--skewed", "nan")]
 )
 def test_a_share_or_a_time_is_a_number(option):
-    done = CliRunner().invoke(main, ["simulate", "--fleet", "2", "--web.listen-address", "nowhere", *option])
+    done = CliRunner().invoke(main, ["simulate", "fleet", "2", "--web.listen-address", "nowhere", *option])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.endswith(f"Invalid value for '{option[0]}': {option[1]} is not a finite number.\n")

@@ -22,7 +22,7 @@ def place(tmp_path):
 
 
 def test_both_ways_of_discovery_follow_the_fleet_file_and_survive_its_breaking(place, tmp_path):
-    simulated = place.simulated(f"--fleet={COUNT}", "--outages=0", "--skewed=0")
+    simulated = place.simulated(COUNT, "--outages=0", "--skewed=0")
     fleet, targets = tmp_path / "fleet.yaml", tmp_path / "targets.json"
     fleet.write_bytes(get(f"{simulated.url}/fleet.yaml"))
     devices = inventory.load(fleet).devices

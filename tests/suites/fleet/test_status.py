@@ -27,7 +27,7 @@ class Fleet:
 
     def __init__(self, directory: Path, ending: ExitStack) -> None:
         place = Place(directory, ending)
-        self.simulated = place.simulated(f"--fleet={COUNT}", "--outages=0", "--skewed=0")
+        self.simulated = place.simulated(COUNT, "--outages=0", "--skewed=0")
         config = scraping(self.simulated)
         path = directory / "scrape.yml"
         path.write_text(yaml.safe_dump(config))

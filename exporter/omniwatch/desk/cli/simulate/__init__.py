@@ -14,16 +14,12 @@ from typing import TYPE_CHECKING
 import click
 
 from omniwatch.cli import Number, shows_progress
-from omniwatch.system import ports
+from omniwatch.desk.cli.simulate.fleet import PROGRESS_S, fleet
 from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.desk.simulation import Scenario
     from omniwatch.events import Event
-
-PROGRESS_S = 0.5
-FLEET_ONLY = ("listen", "outages", "outage_s", "skewed")
-EITHER = ("fleet", "seed", "quiet")
 
 
 def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
@@ -37,7 +33,7 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
     return speed
 
 
-@click.command()
+@click.group(invoke_without_command=True, subcommand_metavar="[fleet ...]")
 @click.option("--scenario", "name", metavar="NAME", help="What happens; --list shows the choices.")
 @click.option("--seed", default=1, show_default=True, help="Same scenario and seed: same events.")
 @click.option(
@@ -79,45 +75,6 @@ def _speed(ctx: click.Context, param: click.Parameter, text: str) -> float:
 )
 @click.option("--list", "as_list", is_flag=True, help="Show the scenarios and what each should look like.")
 @click.option("--quiet", is_flag=True, help="Show no progress, on a terminal neither.")
-@click.option(
-    "--fleet",
-    type=click.IntRange(min=1, max=100_000),
-    metavar="N",
-    help="Instead of events: what N devices send to their centre, over HTTP.",
-)
-@click.option(
-    "--web.listen-address",
-    "listen",
-    default=f"127.0.0.1:{ports.SIMULATED_FLEET}",
-    show_default=True,
-    metavar="ADDRESS",
-    help="Of the fleet: where to serve.",
-)
-@click.option(
-    "--outages",
-    type=Number(0, 0.9),
-    default=0.02,
-    show_default=True,
-    metavar="SHARE",
-    help="Of the fleet: devices that do not answer, at any time.",
-)
-@click.option(
-    "--outage",
-    "outage_s",
-    type=Number(min=1),
-    default=300,
-    show_default=True,
-    metavar="S",
-    help="Of the fleet: for how long.",
-)
-@click.option(
-    "--skewed",
-    type=Number(0, 1),
-    default=0.01,
-    show_default=True,
-    metavar="SHARE",
-    help="Of the fleet: devices whose clock is minutes off.",
-)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -132,11 +89,6 @@ def command(
     start_t: float | None,
     as_list: bool,
     quiet: bool,
-    fleet: int | None,
-    listen: str,
-    outages: float,
-    outage_s: float,
-    skewed: float,
 ) -> None:
     """Write what a sliced-model server would write while something happens to it: steady speech, a voice that drifts
     away, a reconnect, late answers and others (see --list).
@@ -145,20 +97,16 @@ def command(
     With --out, lines are numbered and the file is rotated, as a server would; a FILE that is there is added to. Without,
     they go to standard output.
 
-    With --fleet, metrics are served instead, of as many devices as are asked for: /devices/NAME/metrics has what one sends
-    to its centre, /targets all of them for http_sd_configs, /fleet.yaml the fleet file. Some are away, some have a clock that
-    is off, some are in trouble, and one release is worse than the other.
+    The command fleet serves the metrics of a fleet instead.
 
     \b
     Example:
       omniwatch simulate --scenario reconnect-jump --out /run/omniwatch/events.jsonl
       omniwatch simulate --scenario steady | omniwatch exporter -
       omniwatch simulate --scenario overload --speed max --start-time 0 > overload.jsonl
-      omniwatch simulate --fleet 2000 --outages 0.05 --outage 120
     """
-    _refuse_what_does_not_apply(ctx, fleet is not None)
-    if fleet is not None:
-        _serve_fleet(fleet, seed, listen, outages, outage_s, skewed, quiet=quiet)
+    if ctx.invoked_subcommand:
+        _refuse_before_fleet(ctx)
         return
     from omniwatch.desk import simulation
     from omniwatch.desk.simulation.realtime import paced
@@ -189,44 +137,10 @@ def command(
         raise UserError(f"{error.filename or out or 'standard output'}: {error.strerror}") from error
 
 
-def _refuse_what_does_not_apply(ctx: click.Context, is_fleet: bool) -> None:
+def _refuse_before_fleet(ctx: click.Context) -> None:
     for param in ctx.command.params:
-        name = param.name or ""
-        given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-        if given and name not in EITHER and (name in FLEET_ONLY) is not is_fleet:
-            raise UserError(f"{param.opts[0]}: {'not with' if is_fleet else 'only with'} --fleet")
-
-
-def _serve_fleet(
-    count: int, seed: int, listen: str, outages: float, outage_s: float, skewed: float, *, quiet: bool
-) -> None:
-    import asyncio
-
-    from omniwatch.desk.link.serve import address
-    from omniwatch.desk.simulation.fleet import Plan
-    from omniwatch.desk.simulation.fleet_server import serve
-
-    plan = Plan(count, seed, outages, outage_s, skewed)
-    answers, next_at = {True: 0, False: 0}, 0.0
-    terminal = shows_progress() and not quiet
-
-    def ready(url: str) -> None:
-        click.echo(f"{count} devices at {url}/targets, seed {seed}", err=True)
-
-    def answered(well: bool) -> None:
-        nonlocal next_at
-        answers[well] += 1
-        if terminal and time.monotonic() >= next_at:
-            next_at = time.monotonic() + PROGRESS_S
-            click.echo(f"\r{answers[True]} answers, {answers[False]} while away\x1b[K", nl=False, err=True)
-
-    try:
-        asyncio.run(serve(plan, address(listen), time.time, ready, answered))
-    except ValueError as error:
-        raise UserError(f"--web.listen-address: {error}") from error
-    except OSError as error:
-        raise UserError(f"{listen}: {error.strerror or error}") from error
-    click.echo(f"{answers[True]} answers, {answers[False]} while away", err=True)
+        if ctx.get_parameter_source(param.name or "") is not click.core.ParameterSource.DEFAULT:
+            raise UserError(f"{param.opts[0]}: not before fleet, whose options come after it")
 
 
 def _chosen(name: str | None) -> Scenario:
@@ -297,3 +211,6 @@ def _with_progress(
     finally:
         tell()
         click.echo(err=True)
+
+
+command.add_command(fleet)
