@@ -95,7 +95,7 @@ def test_no_file_is_in_both_and_the_devices_has_nothing_of_the_desk(pair: Pair) 
         if is_for_desk(name.removeprefix(site)) or name.startswith(f"{site}promql_parser")
     ]
     assert of_desk == []
-    assert {f"{site}omniwatch/desk/cli/plan.py", f"{site}omniwatch/client/__init__.py"} <= desk
+    assert {f"{site}omniwatch/desk/cli/plan/__init__.py", f"{site}omniwatch/client/__init__.py"} <= desk
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_the_single_package_of_before_becomes_two_which_go_in_either_order(
     machine.run("dpkg", "-i", f"/srv/{single.name}")
     apt = ("apt-get", "-o", "APT::Sandbox::User=root", "--no-install-recommends", "--yes")
     machine.run(*apt, "install", *(f"/srv/{package.name}" for package in pair))
-    plan = "/opt/omniwatch/site/omniwatch/desk/cli/plan.py"
+    plan = "/opt/omniwatch/site/omniwatch/desk/cli/plan/__init__.py"
     assert machine.run("dpkg", "-S", plan).stdout == f"omniwatch-desk: {plan}\n"
     assert machine.show(SIDECAR, "ActiveState") == "active"
     assert "code2wav" in machine.run("omniwatch", "plan", "--profile", "orin-int4").stdout

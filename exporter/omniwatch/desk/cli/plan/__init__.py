@@ -14,9 +14,6 @@ from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
     from omniwatch.desk.plan.device import Device
-    from omniwatch.desk.plan.disk import Speed
-    from omniwatch.desk.plan.memory import Wanted
-    from omniwatch.desk.plan.planning import Plan
     from omniwatch.desk.plan.startup import StageStart
 
 DEVICES = ("orin-64", "orin-32", "thor", "here")
@@ -70,7 +67,9 @@ DEVICES = ("orin-64", "orin-32", "thor", "here")
     metavar="FILE",
     help="A server's start-up lines (- for standard input): contexts and activations as it measured them.",
 )
-@click.option("--ladder", is_flag=True, help="Print what each step down buys, one under the other.")
+@click.option(
+    "--ladder", "as_ladder", is_flag=True, help="Print what each step down buys, one under the other."
+)
 @click.option(
     "--flags", "as_flags", is_flag=True, help="Print a shell script that starts vLLM-Omni 0.30 as planned."
 )
@@ -105,7 +104,7 @@ def command(
     device: str | None,
     device_memory_gb: float | None,
     startup_log: Path | None,
-    ladder: bool,
+    as_ladder: bool,
     as_flags: bool,
     vllm: str | None,
     measure_disk: Path | None,
@@ -128,12 +127,13 @@ def command(
       journalctl -u qwen3-omni -b | omniwatch plan /opt/qwen3-omni-int4 --startup-log -
     """
     from omniwatch import plotting
+    from omniwatch.desk.cli.plan import disk, flags, ladder, picture, table
     from omniwatch.desk.plan import components, planning
     from omniwatch.desk.plan.memory import Wanted
 
     if device and device_memory_gb is not None:
         raise click.UsageError("--device and --device-memory-gb exclude each other.")
-    if sum((ladder, as_flags, measure_disk is not None)) > 1:
+    if sum((as_ladder, as_flags, measure_disk is not None)) > 1:
         raise click.UsageError("--ladder, --flags and --measure-disk exclude each other.")
     if profile and (checkpoint or types or experts or streams != 1 or max_model_len or silent):
         raise click.UsageError("--profile says what runs: no CHECKPOINT and no options for that beside it.")
@@ -160,15 +160,15 @@ def command(
         )
         plan = planning.plan(wanted)
         if plot_file is not None:
-            _draw(plan, plot_file)
+            picture.draw(plan, plot_file)
         if as_flags:
-            _print_flags(plan, checkpoint, vllm, as_json)
+            flags.print_flags(plan, checkpoint, vllm, as_json=as_json)
         elif measure_disk is not None:
-            _print_disk(plan, measure_disk, as_json)
-        elif ladder:
-            _print_ladder(wanted, as_json)
+            disk.print_disk(plan, measure_disk, as_json=as_json)
+        elif as_ladder:
+            ladder.print_ladder(wanted, as_json=as_json)
         else:
-            _print_plan(plan, as_json)
+            table.print_table(plan, as_json=as_json)
     except OSError as error:
         raise os_error(error) from error
     ctx.exit(0 if plan.result.fits else 1)
@@ -216,87 +216,3 @@ def _lines(path: Path) -> Iterator[str]:
         return
     with path.open(encoding="utf-8", errors="replace") as lines:
         yield from lines
-
-
-def _draw(plan: Plan, path: Path) -> None:
-    from omniwatch.desk.plan import picture, report
-    from omniwatch.system import atomic_write
-
-    atomic_write.replace(path, picture.encoded(plan.result, report.verdict(plan.result), path))
-    click.echo(f"drawn: {path}", err=True)
-
-
-def _print_plan(plan: Plan, as_json: bool) -> None:
-    from omniwatch.desk.plan import report
-
-    if as_json:
-        _print_json(plan)
-        return
-    for line in report.as_text(plan):
-        click.echo(line)
-
-
-def _print_ladder(wanted: Wanted, as_json: bool) -> None:
-    from omniwatch.desk.plan import ladder, report
-
-    rungs, slices = list(ladder.rungs(wanted)), list(ladder.slices(wanted))
-    if as_json:
-        _print_json({"schema": 1, "steps": rungs, "experts": slices})
-        return
-    for line in report.ladder_text(rungs, slices):
-        click.echo(line)
-
-
-def _print_flags(plan: Plan, checkpoint: Path | None, vllm: str | None, as_json: bool) -> None:
-    from omniwatch.bundle import profiles
-    from omniwatch.desk.plan import flags
-    from omniwatch.desk.plan.model import PlanError
-
-    if not plan.result.fits:
-        click.echo(f"Error: {flags.too_much(plan.result)}", err=True)
-        return
-    where = str(checkpoint.resolve()) if checkpoint else "/opt/qwen3-omni"
-    program = profiles.program(vllm)
-    found = flags.flags(plan.result, where, str(program or profiles.VLLM_OMNI))
-    if program is not None:
-        strange = profiles.unknown_words(found.command, profiles.ask(program)[0])
-        if strange:
-            raise PlanError(strange[0])
-        click.echo(f"{program} knows every flag", err=True)
-    if as_json:
-        _print_json({"schema": 1, "flags": found})
-    else:
-        click.echo(flags.as_script(found), nl=False)
-
-
-def _print_disk(plan: Plan, directory: Path, as_json: bool) -> None:
-    from omniwatch.desk.plan import disk, report
-
-    speed = _measured(disk.largest(directory))
-    reloads = disk.reloads(plan.result, speed.bytes_s)
-    if as_json:
-        _print_json({"schema": 1, "speed": speed, "bytes_s": speed.bytes_s, "reloads": reloads})
-        return
-    past = "past the page cache" if speed.direct else "through the page cache: too fast, perhaps"
-    click.echo(
-        f"{speed.path}: {speed.bytes / 1e9:.2f} GB in {speed.seconds:.2f} s, {speed.bytes_s / 1e9:.2f} GB/s ({past})"
-    )
-    rows = [("loaded anew", "GB", "seconds at least")]
-    rows += [(part.words, report.gb(part.bytes), f"{part.seconds:.1f}") for part in reloads]
-    for line in report.table(rows):
-        click.echo(line)
-
-
-def _measured(path: Path) -> Speed:
-    from omniwatch.desk.plan import disk
-
-    if not sys.stderr.isatty():
-        return disk.measure(path, lambda done, total: None)
-    with click.progressbar(length=100, label=f"reading {path.name}", file=sys.stderr) as bar:
-        return disk.measure(path, lambda done, total: bar.update(100 * done // total - bar.pos))
-
-
-def _print_json(value: object) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
