@@ -14,8 +14,12 @@ from omniwatch.settings.receivers import Robot
 
 def test_every_robot_has_its_limits_a_stand_in_and_an_example():
     kinds = set(get_args(get_type_hints(Robot)["kind"]))
-    for table in (robots.MAX_BYTES, robots.TOO_FAST, robots.OUT_OF_TIME):
-        assert set(table) == kinds
+    found = robots.discover()
+    assert set(found) == kinds
+    for robot in found.values():
+        assert robot.max_bytes > 0
+        assert robot.too_fast
+        assert "{}" in robot.at
     assert kinds <= set(fake_robots.CHECKS)
     sample = (CLONE / "deploy/omniwatch.sample.yaml.j2").read_text()
     assert set(re.findall(r"- kind: (\w+)", sample)) == kinds

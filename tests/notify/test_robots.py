@@ -14,7 +14,7 @@ from omniwatch.bundle import catalogue
 from omniwatch.notify import messages, robots
 from omniwatch.notify.messages import Message
 from omniwatch.notify.outbox import Outbox
-from omniwatch.notify.robots import Verdict
+from omniwatch.notify.robots import Verdict, dingtalk, feishu
 from omniwatch.settings.receivers import Robot
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -117,7 +117,7 @@ def test_the_worst_alert_of_a_group_comes_first_and_names_the_message():
 def test_people_are_called_by_the_first_message_of_a_group_alone():
     robot = Robot(kind="feishu", url_file="u", mention=["ou_7d8a"])
     again = messages.compose(messages.decode(webhook()), "page", "en", SHANGHAI, first=False)
-    assert "ou_7d8a" not in robots.request(robot, "https://r.example/s", "", again, 0).body.decode()
+    assert "ou_7d8a" not in robots.of(robot).request("https://r.example/s", "", again, 0).body.decode()
     box = outbox()
     box.put(message("a", "page"), 0)
     box.put(message("a", "page")._replace(first=False), 1)
@@ -132,9 +132,9 @@ def test_what_is_no_webhook_is_refused(body):
 
 def test_signatures_are_those_that_openssl_makes():
     # printf '1700000000000\nSEC' | openssl dgst -sha256 -hmac SEC -binary | base64
-    assert robots.sign_dingtalk("SEC", "1700000000000") == DINGTALK
+    assert dingtalk.sign("SEC", "1700000000000") == DINGTALK
     # printf '' | openssl dgst -sha256 -hmac "$(printf '1700000000\nSEC')" -binary | base64
-    assert robots.sign_feishu("SEC", "1700000000") == FEISHU
+    assert feishu.sign("SEC", "1700000000") == FEISHU
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_page_that_fires_calls_people_and_nothing_else_does(kind, person, call
     fires, ends = composed(webhook()), composed(webhook(status="resolved"))
     ticket = composed(webhook(), severity="ticket")
     bodies = [
-        robots.request(robot, "https://r.example/s", "", told, 0).body.decode()
+        robots.of(robot).request("https://r.example/s", "", told, 0).body.decode()
         for told in (fires, ends, ticket)
     ]
     assert [called in body for body in bodies] == [True, False, False]
@@ -161,13 +161,14 @@ def test_a_page_that_fires_calls_people_and_nothing_else_does(kind, person, call
 def test_a_long_message_is_cut_to_what_the_robot_takes_without_breaking_a_character(kind):
     robot = Robot(kind=kind, url_file="u", mention=["13800000000"])
     told = Message("g", "page", True, "标题", "声音落后" * 10_000)
-    body = json.loads(robots.request(robot, "https://r.example/s", "", told, 0).body)
+    body = json.loads(robots.of(robot).request("https://r.example/s", "", told, 0).body)
     text = {
         "dingtalk": lambda: body["markdown"]["text"],
         "feishu": lambda: body["card"]["elements"][0]["content"],
         "wecom": lambda: body["markdown"]["content"],
     }[kind]()
-    assert robots.MAX_BYTES[kind] - 4 < len(text.encode()) <= robots.MAX_BYTES[kind]
+    most = robots.of(robot).max_bytes
+    assert most - 4 < len(text.encode()) <= most
     assert "13800000000" in text
     assert "\N{REPLACEMENT CHARACTER}" not in text
 
@@ -187,13 +188,15 @@ def test_a_long_message_is_cut_to_what_the_robot_takes_without_breaking_a_charac
         ("wecom", 200, '{"errcode":45009,"errmsg":"api freq out of limit"}', Verdict.LATER),
         ("wecom", 200, "<html>", Verdict.LATER),
         ("wecom", 200, "[]", Verdict.LATER),
+        ("dingtalk", 200, "{}", Verdict.LATER),
         ("wecom", 404, "", Verdict.REFUSED),
         ("wecom", 429, "", Verdict.LATER),
         ("wecom", 502, "", Verdict.LATER),
     ],
 )  # fmt: skip
 def test_answers_are_understood(kind, status, body, verdict):
-    assert robots.verdict(kind, status, body.encode())[0] is verdict
+    robot = robots.of(Robot(kind=kind, url_file="u"))
+    assert robot.verdict(status, body.encode())[0] is verdict
 
 
 def test_no_more_than_the_bound_leaves_in_any_minute_and_what_overflows_goes_as_one():
@@ -217,8 +220,8 @@ def test_no_more_than_the_bound_leaves_in_any_minute_and_what_overflows_goes_as_
 @pytest.mark.parametrize("kind", ["dingtalk", "feishu", "wecom"])
 def test_what_overflows_is_told_whole_and_what_does_not_fit_waits(kind):
     robot = Robot(kind=kind, url_file="u", language="en", mention=["13800000000"])
-    box = outbox(fits=lambda told: robots.fits(robot, told))
-    size = robots.MAX_BYTES[kind] // 3
+    box = outbox(fits=robots.of(robot).fits)
+    size = robots.of(robot).max_bytes // 3
     for number in range(30):
         box.put(
             message(f"g{number:02}.", "page", f"begin{number:02} {'声' * (size // 3)} end{number:02}"), 0.0
@@ -227,7 +230,7 @@ def test_what_overflows_is_told_whole_and_what_does_not_fit_waits(kind):
     while len(box):
         now += box.wait_s(now) or 0.0
         taken, parts = box.take(now)
-        body = json.loads(robots.request(robot, "https://r.example/s", "", taken, 0).body)
+        body = json.loads(robots.of(robot).request("https://r.example/s", "", taken, 0).body)
         said = json.dumps(body, ensure_ascii=False)
         assert all(f"end{part.group[1:3]}" in said for part in parts)
         assert robots.CUT.strip() not in said
@@ -253,7 +256,7 @@ def test_people_are_called_for_what_was_merged_only_while_a_page_in_it_fires(par
     told = messages.merge(
         [Message(f"g{number}", *part, "title", "words") for number, part in enumerate(parts)], "en"
     )
-    card = json.loads(robots.request(robot, "https://r.example/s", "", told, 0).body)["card"]
+    card = json.loads(robots.of(robot).request("https://r.example/s", "", told, 0).body)["card"]
     assert card["header"]["template"] == colour
     assert ("ou_7d8a" in json.dumps(card)) == calls
 

@@ -50,14 +50,13 @@ class Sender:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.robot = robot
+        self._chat = robots.of(robot)
         self._name = name
         self._timeout_s = settings.timeout_s
         self._metrics = metrics
         self._kept, self._place = kept, place
         self._now, self._wall = now, wall
-        self._outbox = Outbox(
-            settings.per_minute, settings.try_for_s, robot.language, lambda one: robots.fits(robot, one)
-        )
+        self._outbox = Outbox(settings.per_minute, settings.try_for_s, robot.language, self._chat.fits)
         self._news = threading.Condition()
         self._stopping = False
         self._secrets()
@@ -121,13 +120,13 @@ class Sender:
     def _send(self, message: messages.Message) -> tuple[Verdict, str]:
         try:
             url, secret = self._secrets()
-            request = robots.request(self.robot, url, secret, message, self._wall())
+            request = self._chat.request(url, secret, message, self._wall())
             headers = {"Content-Type": "application/json; charset=utf-8"}
             with http.ask(
                 request.url, timeout_s=self._timeout_s, body=request.body, headers=headers
             ) as answer:
                 body = answer.read(MAX_ANSWER, cut=True) if answer.status == 200 else b""
-                verdict, why = robots.verdict(self.robot.kind, answer.status, body)
+                verdict, why = self._chat.verdict(answer.status, body)
                 return verdict, without(why, url, request.url, secret)
         except Exception as error:
             # Whatever it is, the next message must find the thread alive; and its text may hold the address, whose token
