@@ -15,46 +15,6 @@ from helpers.paths import CLONE
 
 LONGEST = 140
 PAGES = ("*.md", "docs/**/*.md", "runbooks/*.md")
-TO_BE_BROKEN = frozenset(
-    [
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "README.md",
-        "docs/bench-chain.md",
-        "docs/commands.md",
-        "docs/dashboards.md",
-        "docs/decisions.md",
-        "docs/dropped-call.md",
-        "docs/events.md",
-        "docs/fleet.md",
-        "docs/how-it-is-built.md",
-        "docs/incidents.md",
-        "docs/index.md",
-        "docs/install.md",
-        "docs/measured.md",
-        "docs/noise.md",
-        "docs/paging.md",
-        "docs/settings.md",
-        "docs/vllm-omni.md",
-        "docs/when-it-fires.md",
-        "docs/zh/install.md",
-        "docs/zh/paging.md",
-        "docs/zh/start.md",
-        "runbooks/AnswersFailing.md",
-        "runbooks/CPUQuotaNotApplied.md",
-        "runbooks/CertificateExpiring.md",
-        "runbooks/DeviceClockSkew.md",
-        "runbooks/DeviceOff.md",
-        "runbooks/FramesDamaged.md",
-        "runbooks/ModelServerDown.md",
-        "runbooks/ModelServerOverloaded.md",
-        "runbooks/ModelServerStopped.md",
-        "runbooks/MonitoringFailing.md",
-        "runbooks/SidecarBlind.md",
-        "runbooks/SidecarImpaired.md",
-    ]
-)
-"""Pages that still hold longer lines."""
 CODE = (".ci/*.py", "docs/*.py", "exporter/**/*.py", "tests/**/*.py")
 
 
@@ -105,7 +65,7 @@ def too_long(path: Path) -> list[int]:
 @pytest.mark.parametrize("patterns", [PAGES, CODE], ids=["pages", "code"])
 def test_lines_of_prose_are_not_too_long(patterns: tuple[str, ...]) -> None:
     lines = ((str(path.relative_to(CLONE)), number) for path in files(patterns) for number in too_long(path))
-    assert [f"{name}:{number}" for name, number in lines if name not in TO_BE_BROKEN] == []
+    assert [f"{name}:{number}" for name, number in lines] == []
 
 
 def test_what_counts_as_prose(tmp_path: Path) -> None:
