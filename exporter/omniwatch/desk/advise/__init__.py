@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from omniwatch.desk.chain import Chain
 from omniwatch.system.errors import UserError
 
 CANDIDATES = ("cloud-native", "edge-int4", "thinker-only", "cascade")
@@ -134,9 +135,14 @@ def judge(name: str, constraints: Constraints, known: Facts) -> Judged:
     )
 
 
+def chain_of(name: str) -> Chain:
+    """Return the chain that a candidate is measured as."""
+    return "cascade" if name == "cascade" else "native"
+
+
 def _rules(name: str, constraints: Constraints, known: Facts) -> list[Rule]:
     bench = f"{_BENCH[name]} --concurrency {constraints.streams}"
-    chain = "cascade" if name == "cascade" else "native"
+    chain = chain_of(name)
     memory = constraints.cloud_memory_gb if name == "cloud-native" else constraints.memory_gb
     rules = []
     if memory is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from omniwatch.desk.advise import CANDIDATES, AdviceError, Constraints, Facts, Figure
+from omniwatch.desk.advise import CANDIDATES, AdviceError, Constraints, Facts, Figure, chain_of
 from omniwatch.desk.chain import Result
 from omniwatch.desk.chain.figures import ROWS, Cell, cells
 from omniwatch.desk.plan import components, planning
@@ -68,7 +68,7 @@ def command(name: str, constraints: Constraints) -> str:
 
 def measured(name: str, result: Result, constraints: Constraints) -> Facts:
     """Return what a result says of a candidate at the constraints' number of streams; other numbers say nothing of it."""
-    chain = "cascade" if name == "cascade" else "native"
+    chain = chain_of(name)
     own = [cell for cell in cells(result) if cell.chain == chain]
     if not own:
         raise AdviceError(f"--measured {name}: the result holds no turns of the {chain} chain")

@@ -6,17 +6,17 @@ the kernel.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
 
 from omniwatch.system.errors import UserError
 
-CHAINS = ("native", "cascade")
-PARTS = ("native", "asr", "llm", "tts")
-
 Chain = Literal["native", "cascade"]
+CHAINS: tuple[Chain, ...] = get_args(Chain)
+PARTS: dict[str, Chain] = {"native": "native", "asr": "cascade", "llm": "cascade", "tts": "cascade"}
+"""The servers of a run by name, each with its chain."""
 Outcome = Literal["ok", "silent", "error", "malformed", "cut", "timeout", "unreachable"]
 """How a turn can go, in the probe's words (docs/bench-chain.md)."""
 Seconds = Annotated[float, Meta(ge=0)]

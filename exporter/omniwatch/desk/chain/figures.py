@@ -132,7 +132,7 @@ def cells(result: Result) -> list[Cell]:
                 b.end_s - b.start_s for b in result.levels if (b.chain, b.concurrency) == (chain, level)
             )
             if turns:
-                found.append(Cell("native" if chain == "native" else "cascade", level, turns, asked_s))
+                found.append(Cell(chain, level, turns, asked_s))
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from omniwatch import __version__
-from omniwatch.desk.chain import Chain, ChainError, Result, Turn
+from omniwatch.desk.chain import PARTS, Chain, ChainError, Result, Turn
 from omniwatch.desk.chain.calls import Calls, Server, served_model
 from omniwatch.desk.chain.cascade import Cascade
 from omniwatch.desk.chain.kv import KvWatch
@@ -73,7 +73,7 @@ async def measure(
         blocks = plan(
             wanted.chains, wanted.levels, wanted.turns, len(wanted.questions), wanted.warmup, wanted.seed
         )
-        kv = KvWatch(client, [(_chain(part), s.url) for part, s in wanted.servers.items()])
+        kv = KvWatch(client, [(PARTS[part], s.url) for part, s in wanted.servers.items()])
         # A made-up transport has no metrics, and its clock stands still while nothing is due.
         looking = asyncio.ensure_future(kv.run()) if transport is None else None
         try:
@@ -116,10 +116,6 @@ def _clients(calls: Calls, wanted: Wanted) -> dict[Chain, Client]:
             tts_rate_hz=wanted.tts_rate_hz,
         )
     return clients
-
-
-def _chain(part: str) -> Chain:
-    return "native" if part == "native" else "cascade"
 
 
 def _limits(wanted: Wanted) -> httpx.Limits:

@@ -40,7 +40,7 @@ def parse(text: str) -> Watched:
     chain, equals, what = text.partition("=")
     for known in CHAINS:
         if equals and what and chain == known:
-            return Watched("native" if known == "native" else "cascade", what)
+            return Watched(known, what)
     raise ChainError(f'--watch: expected native= or cascade= with a unit, a PID or a container, got "{text}"')
 
 
@@ -251,7 +251,7 @@ class Watch:
         """Return the device's energy and GPU memory over each chain's blocks; none where it says nothing of itself."""
         blocks = list(levels)
         found = []
-        for chain in ("native", "cascade"):
+        for chain in CHAINS:
             spans = [(began_t + b.start_s, began_t + b.end_s) for b in blocks if b.chain == chain]
             gpu = [s.gpu for s in self._samples if s.gpu is not None and any(a <= s.t <= b for a, b in spans)]
             joules: dict[str, float] = {}
@@ -261,11 +261,11 @@ class Watch:
             if spans and (gpu or joules):
                 found.append(
                     Device(
-                        chain="native" if chain == "native" else "cascade",
+                        chain=chain,
                         gpu_before_bytes=self._samples[0].gpu,
                         gpu_held_bytes=max(gpu, default=None),
                         rails_joules={rail: round(value, 3) for rail, value in joules.items()},
-                        turns=turns.get("native" if chain == "native" else "cascade", 0),
+                        turns=turns.get(chain, 0),
                     )
                 )
         return found

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from omniwatch.desk.chain.session import Wanted
     from omniwatch.desk.chain.watch import Watch
 
-PARTS = ("native", "asr", "llm", "tts")
-
 
 @click.command()
 @click.argument("questions", type=click.Path(path_type=Path))
@@ -246,6 +244,8 @@ def _servers(
 
 
 def _by_part(option: str, texts: Sequence[str], given: dict[str, str]) -> dict[str, str]:
+    from omniwatch.desk.chain import PARTS
+
     found = {}
     for text in texts:
         part, equals, value = text.partition("=")
