@@ -28,14 +28,14 @@ SQUEEZE = 4.0
 """A threshold is shown unless the curves would be left with less than this fraction of the height."""
 
 
-def draw_chart(paper: Canvas, box: Box, chart: Chart, window: Window, marks: Iterable[Mark]) -> None:
+def draw_chart(canvas: Canvas, box: Box, chart: Chart, window: Window, marks: Iterable[Mark]) -> None:
     """Fill a box with the chart."""
     rows = legend_rows([": ".join(filter(None, (curve.name, curve.ends))) for curve in chart.curves], box.w)
     low, high = extent(chart)
     ticks = y_ticks(low, high, chart.unit)
     words = [units.tick(value, chart.unit) for value in ticks]
     left = max(width(word, SMALL) for word in words) + 6
-    axes = paper.axes(box.inside(left, 4, 4, 14 + LINE * len(rows) + 2))
+    axes = canvas.axes(box.inside(left, 4, 4, 14 + LINE * len(rows) + 2))
     axes.patch.set_alpha(0)
     axes.set_xlim(*window)
     axes.set_ylim(low, high)
@@ -46,7 +46,7 @@ def draw_chart(paper: Canvas, box: Box, chart: Chart, window: Window, marks: Ite
     _marks(axes, marks)
     _curves(axes, chart)
     colours = [curve.colour for curve in chart.curves]
-    _legend(paper, Box(box.x, box.y + box.h - LINE * len(rows), box.w, LINE * len(rows)), rows, colours)
+    _legend(canvas, Box(box.x, box.y + box.h - LINE * len(rows), box.w, LINE * len(rows)), rows, colours)
 
 
 def extent(chart: Chart) -> tuple[float, float]:
@@ -204,12 +204,12 @@ def lonely(ys: Sequence[float]) -> list[int]:
 
 
 def _legend(
-    paper: Canvas, box: Box, rows: Sequence[Sequence[tuple[int, str, float]]], colours: Sequence[str]
+    canvas: Canvas, box: Box, rows: Sequence[Sequence[tuple[int, str, float]]], colours: Sequence[str]
 ) -> None:
     for line, row in enumerate(rows):
         y = box.y + LINE * line + LINE - 2
         for number, name, x in row:
             if number >= 0:
                 style = curve_style(number, colours[number])
-                paper.line([box.x + x, box.x + x + 10], [y - 2.5, y - 2.5], linewidth=1.8, **style)
-            paper.text(box.x + x + (14 if number >= 0 else 0), y, name, SMALL, color=INK)
+                canvas.line([box.x + x, box.x + x + 10], [y - 2.5, y - 2.5], linewidth=1.8, **style)
+            canvas.text(box.x + x + (14 if number >= 0 else 0), y, name, SMALL, color=INK)

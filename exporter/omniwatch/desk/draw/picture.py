@@ -48,51 +48,51 @@ def write(sheet: Sheet, path: Path) -> None:
 def draw(sheet: Sheet, figure: Figure) -> None:
     """Put every panel at its place."""
     rows = max((frame.place.y + frame.place.h for frame in sheet.frames), default=1)
-    paper = Canvas(figure, ACROSS, HEAD + rows * ROW + MARGIN)
-    _head(paper, sheet)
+    canvas = Canvas(figure, ACROSS, HEAD + rows * ROW + MARGIN)
+    _head(canvas, sheet)
     for title, y in sheet.headings:
-        paper.text(MARGIN + 3, HEAD + y * ROW + ROW / 2 + 6, title, 11, weight="bold")
+        canvas.text(MARGIN + 3, HEAD + y * ROW + ROW / 2 + 6, title, 11, weight="bold")
     for frame in sheet.frames:
-        _panel(paper, frame, sheet)
+        _panel(canvas, frame, sheet)
 
 
-def _head(paper: Canvas, sheet: Sheet) -> None:
-    paper.text(MARGIN + 3, 20, sheet.title, 14, weight="bold")
+def _head(canvas: Canvas, sheet: Sheet) -> None:
+    canvas.text(MARGIN + 3, 20, sheet.title, 14, weight="bold")
     start, end = (datetime.fromtimestamp(t, timezone.utc) for t in sheet.window)
     until = end.strftime("%H:%M:%S" if start.date() == end.date() else "%Y-%m-%d %H:%M:%S")
     times = f"{start:%Y-%m-%d %H:%M:%S} to {until} UTC"
     right = ACROSS - MARGIN - 3
-    paper.text(right, 20, times, 8.5, ha="right", color=FAINT)
+    canvas.text(right, 20, times, 8.5, ha="right", color=FAINT)
     for name, shade, marks in reversed(sheet.marks):
         if marks:
-            paper.text(right, 36, name, 8, ha="right")
+            canvas.text(right, 36, name, 8, ha="right")
             right -= width(name, 8) + 8
-            paper.line([right, right], [28, 38], color=colour(shade), linewidth=1.2, linestyle=(0, (2, 1)))
+            canvas.line([right, right], [28, 38], color=colour(shade), linewidth=1.2, linestyle=(0, (2, 1)))
             right -= 8
     (line,) = wrapped(sheet.description, 9, right - MARGIN - 10, 1) or [""]
-    paper.text(MARGIN + 3, 36, line, 9, color="#666666")
+    canvas.text(MARGIN + 3, 36, line, 9, color="#666666")
 
 
-def _panel(paper: Canvas, frame: Frame, sheet: Sheet) -> None:
+def _panel(canvas: Canvas, frame: Frame, sheet: Sheet) -> None:
     box = _box(frame.place)
-    paper.card(box, CARD, EDGE)
+    canvas.card(box, CARD, EDGE)
     inner = box.inside(9, 0, 9, 7)
-    paper.text(inner.x, inner.y + 15, frame.title, TITLE, weight="bold", color=INK)
+    canvas.text(inner.x, inner.y + 15, frame.title, TITLE, weight="bold", color=INK)
     lines = wrapped(frame.description, WORDS, inner.w, 3)
     for number, line in enumerate(lines):
-        paper.text(inner.x, inner.y + 26 + number * WORD_LINE, line, WORDS, color="#777777")
+        canvas.text(inner.x, inner.y + 26 + number * WORD_LINE, line, WORDS, color="#777777")
     body = inner.inside(0, 22 + WORD_LINE * len(lines), 0, 0)
     shown = frame.shown
     if isinstance(shown, Chart):
-        draw_chart(paper, body, shown, sheet.window, [mark for _, _, marks in sheet.marks for mark in marks])
+        draw_chart(canvas, body, shown, sheet.window, [mark for _, _, marks in sheet.marks for mark in marks])
     elif isinstance(shown, Tiles):
-        draw_tiles(paper, body, shown)
+        draw_tiles(canvas, body, shown)
     elif isinstance(shown, Lanes):
-        draw_lanes(paper, body, shown, sheet.window)
+        draw_lanes(canvas, body, shown, sheet.window)
     elif isinstance(shown, Grid):
-        draw_grid(paper, body, shown)
+        draw_grid(canvas, body, shown)
     elif isinstance(shown, Nothing):
-        draw_nothing(paper, body, shown)
+        draw_nothing(canvas, body, shown)
 
 
 def _box(place: Place) -> Box:

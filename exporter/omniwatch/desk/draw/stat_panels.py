@@ -15,14 +15,14 @@ THICKEST = 48.0
 ROW_LINE = "#EEEEEE"
 
 
-def draw_nothing(paper: Canvas, box: Box, nothing: Nothing) -> None:
+def draw_nothing(canvas: Canvas, box: Box, nothing: Nothing) -> None:
     """Say in the middle of the box that there is nothing."""
-    paper.text(
+    canvas.text(
         box.x + box.w / 2, box.y + box.h / 2, nothing.reason, 11, color=FAINT, ha="center", va="center"
     )
 
 
-def draw_tiles(paper: Canvas, box: Box, tiles: Tiles) -> None:
+def draw_tiles(canvas: Canvas, box: Box, tiles: Tiles) -> None:
     """Write values as large as there is room, each below its name."""
     count = len(tiles.tiles)
     across = min(count, max(1, round(math.sqrt(count * box.w / box.h / 1.6))))
@@ -33,13 +33,13 @@ def draw_tiles(paper: Canvas, box: Box, tiles: Tiles) -> None:
     for number, tile in enumerate(tiles.tiles):
         middle = box.x + (number % across + 0.5) * w
         y = box.y + (number // across + 0.5) * h
-        paper.text(middle, y - 0.36 * size, fitted(tile.name, SMALL, w - 6), SMALL, ha="center")
-        paper.text(
+        canvas.text(middle, y - 0.36 * size, fitted(tile.name, SMALL, w - 6), SMALL, ha="center")
+        canvas.text(
             middle, y + 0.7 * size, tile.text, size, ha="center", color=colour(tile.colour), weight="bold"
         )
 
 
-def draw_lanes(paper: Canvas, box: Box, lanes: Lanes, window: Window) -> None:
+def draw_lanes(canvas: Canvas, box: Box, lanes: Lanes, window: Window) -> None:
     """Draw a bar for each state, one series below the other, over an axis of time."""
     names = [fitted(lane.name, SMALL, box.w / 3) for lane in lanes.lanes]
     left = max(width(name, SMALL) for name in names) + 6
@@ -48,23 +48,25 @@ def draw_lanes(paper: Canvas, box: Box, lanes: Lanes, window: Window) -> None:
     height = min(field.h / len(lanes.lanes), THICKEST)
     for number, lane in enumerate(lanes.lanes):
         y = field.y + number * height
-        paper.text(field.x - 5, y + height / 2, names[number], SMALL, ha="right", va="center")
+        canvas.text(field.x - 5, y + height / 2, names[number], SMALL, ha="right", va="center")
         for span in lane.spans:
             x = field.x + max(span.start - window.start, 0) * scale
             w = (min(span.end, window.end) - max(span.start, window.start)) * scale
-            paper.bar(Box(x, y + 0.06 * height, w, 0.88 * height), colour(span.colour), 0.75)
+            canvas.bar(Box(x, y + 0.06 * height, w, 0.88 * height), colour(span.colour), 0.75)
             if width(span.text, SMALL) + 6 < w and height > LINE - 1:
-                paper.text(x + 4, y + height / 2, span.text, SMALL, va="center", color="white", weight="bold")
+                canvas.text(
+                    x + 4, y + height / 2, span.text, SMALL, va="center", color="white", weight="bold"
+                )
     every = tick_s(window.length_s * 1.2)
     base = field.y + height * len(lanes.lanes)
     for step in range(math.ceil(window.start / every), math.floor(window.end / every) + 1):
         x = field.x + (step * every - window.start) * scale
-        paper.text(
+        canvas.text(
             x, base + LINE, clock_text(step * every, window.length_s), SMALL, ha="center", color="#666666"
         )
 
 
-def draw_grid(paper: Canvas, box: Box, grid: Grid) -> None:
+def draw_grid(canvas: Canvas, box: Box, grid: Grid) -> None:
     """Write a table; rows that do not fit are counted in its last line."""
     line = 18.0
     fit = int(box.h // line) - 1
@@ -76,12 +78,14 @@ def draw_grid(paper: Canvas, box: Box, grid: Grid) -> None:
     spare = max(box.w - sum(needed), 0) / len(needed)
     edges = [box.x + sum(needed[:n]) + n * spare for n in range(len(needed))]
     for x, head in zip(edges, grid.heads, strict=True):
-        paper.text(x + 4, box.y + line - 6, head, 8.0, weight="bold", color="#1F60A8")
+        canvas.text(x + 4, box.y + line - 6, head, 8.0, weight="bold", color="#1F60A8")
     for number, row in enumerate(rows, 1):
         y = box.y + number * line
-        paper.line([box.x, box.x + box.w], [y, y], color=ROW_LINE, linewidth=0.6)
+        canvas.line([box.x, box.x + box.w], [y, y], color=ROW_LINE, linewidth=0.6)
         for x, cell in zip(edges, row, strict=True):
-            paper.text(x + 4, y + line - 6, cell.text, 8.0, color=colour(cell.colour) if cell.colour else INK)
+            canvas.text(
+                x + 4, y + line - 6, cell.text, 8.0, color=colour(cell.colour) if cell.colour else INK
+            )
     if len(rows) < len(grid.rows):
         y = box.y + (len(rows) + 1) * line
-        paper.text(box.x + 4, y + line - 6, f"… and {len(grid.rows) - len(rows)} more", 8.0, color=FAINT)
+        canvas.text(box.x + 4, y + line - 6, f"… and {len(grid.rows) - len(rows)} more", 8.0, color=FAINT)
