@@ -80,8 +80,8 @@ def test_who_is_told_is_named():
     settings = parse(
         f"{{receivers: {{page: {{pagerduty_routing_key_file: /k, email_to: a@example.org}}}}, notify: {{robots: [{ROBOT}]}}}}"
     )
-    assert delivery.told(settings, "page") == ["PagerDuty", "a@example.org", "feishu robot"]
-    assert delivery.told(settings, "ticket") == ["feishu robot"]
+    assert delivery.notified(settings, "page") == ["PagerDuty", "a@example.org", "feishu robot"]
+    assert delivery.notified(settings, "ticket") == ["feishu robot"]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_the_model_agrees_with_a_backtest_of_the_same_events(tmp_path, model):
     )
     until = T0 + 1700
     quick = model.run({"orin": turns.events(cell, 1)}, until)
-    both = {one.rule.name for one in whole.verdicts if one.standing is Standing.TOLD}
+    both = {one.rule.name for one in whole.verdicts if one.standing is Standing.JUDGED}
     told = [one for one in quick.verdicts if one.rule.name in both]
     found = set(lives(told, until))
     assert found == set(lives(whole.verdicts, until))

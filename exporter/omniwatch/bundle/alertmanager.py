@@ -25,7 +25,7 @@ class AlertmanagerError(UserError):
 
 
 class Receiver(msgspec.Struct, frozen=True):
-    """Who is told of an alert."""
+    """A receiver that Alertmanager notifies of an alert."""
 
     name: str
 
@@ -39,7 +39,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Alert(msgspec.Struct, frozen=True, rename="camel"):
-    """As much of an alert as is told."""
+    """The fields of an alert that are read here."""
 
     labels: dict[str, str]
     starts_at: datetime

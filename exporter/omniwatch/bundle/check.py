@@ -29,7 +29,7 @@ SLEEP_FLAG = "--enable-sleep-mode"
 Find = Callable[[str], str | None]
 """Where a tool is installed: shutil.which, or a test's own."""
 Progress = Callable[[int, int], None]
-"""Is told how many of how many tools have ended."""
+"""Called with how many tools have ended, and of how many."""
 
 
 class Status(enum.Enum):
@@ -67,7 +67,7 @@ def check(
 
     The rules' unit tests take seconds; without them all is checked that has to hold for a file to be of use. A directory
     that is not `whole` has some of the bundle's files: each is checked by itself, and no link is followed.
-    `progress` is told how many of the tools have ended.
+    `progress` is called each time that a tool has ended.
     """
     next(directory.iterdir(), None)  # glob() takes a directory that cannot be read for an empty one
     rules = sorted(directory.glob("alerts/**/*.rules.yaml"))

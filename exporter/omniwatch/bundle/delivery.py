@@ -13,7 +13,7 @@ SEVERITIES: tuple[Severity, ...] = ("page", "ticket")
 
 
 def is_set(settings: Settings) -> bool:
-    """Whether these settings say anything of who is told: until they do, that nobody is told is no mistake of theirs."""
+    """Whether these settings name any receiver, robot or fleet. Until they do, a missing receiver is not reported as a fault."""
     fleet = settings.fleet
     return bool(
         settings.receivers != Receivers()
@@ -34,7 +34,7 @@ def faults(settings: Settings) -> Iterator[str]:
             "this device's pages from what the uplink sends"
         )
     yield from _unreached_robots(settings)
-    if not told(settings, "page"):
+    if not notified(settings, "page"):
         yield "receivers: nobody is told of a page; set receivers.page, receivers.page_webhook_url or notify.robots"
     elif not _leaves(settings):
         yield (
@@ -48,8 +48,8 @@ def faults(settings: Settings) -> Iterator[str]:
         )
 
 
-def told(settings: Settings, severity: Severity) -> list[str]:
-    """Return who is told of alerts of this severity by an Alertmanager with these settings: a few words each."""
+def notified(settings: Settings, severity: Severity) -> list[str]:
+    """Return whom an Alertmanager with these settings notifies of alerts of this severity: a few words each."""
     receivers = settings.receivers.beside(settings.notify)
     channels = getattr(receivers, severity)
     found = []
@@ -104,7 +104,7 @@ def _bridge(settings: Settings, severity: Severity) -> str:
 
 def _leaves(settings: Settings) -> bool:
     """Whether anything that takes pages is not on this device."""
-    return any(not who.startswith("http") or not _is_loopback(who) for who in told(settings, "page"))
+    return any(not who.startswith("http") or not _is_loopback(who) for who in notified(settings, "page"))
 
 
 def _is_loopback(url: str) -> bool:

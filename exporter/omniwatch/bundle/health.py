@@ -59,7 +59,7 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
         yield from units(settings, asked=_asked(root))
         yield _answer(settings)
         yield from counted(settings)
-    yield from told(settings)
+    yield from delivered(settings)
     if root == Path("/"):
         for one in alertmanager.of(settings):
             yield from firing(one, settings.site.device, is_awaited=delivery.is_set(settings))
@@ -85,8 +85,8 @@ def next_steps(settings: Settings, root: Path, *, with_server: bool) -> Iterator
     yield "look: omniwatch status"
 
 
-def told(settings: Settings) -> Iterator[Finding]:
-    """Say who is told of a page by these settings, or what keeps it from a person."""
+def delivered(settings: Settings) -> Iterator[Finding]:
+    """Say whom these settings notify of a page, or what keeps it from a person."""
     if not delivery.is_set(settings):
         yield Finding(
             "delivery", None, "not set up: nobody is told of a page; set receivers, notify.robots or fleet"
@@ -100,7 +100,7 @@ def told(settings: Settings) -> Iterator[Finding]:
     if urls := settings.fleet.alertmanager_urls:
         yield Finding("delivery", True, f"alerts go to the fleet's Alertmanager: {', '.join(urls)}")
     else:
-        yield Finding("delivery", True, f"pages go to {', '.join(delivery.told(settings, 'page'))}")
+        yield Finding("delivery", True, f"pages go to {', '.join(delivery.notified(settings, 'page'))}")
 
 
 def firing(server: alertmanager.Alertmanager, device: str, *, is_awaited: bool = True) -> Iterator[Finding]:

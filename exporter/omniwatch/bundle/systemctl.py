@@ -1,4 +1,4 @@
-"""Tell systemd about units that are installed or removed. On a file tree other than "/" nothing is told."""
+"""Tell systemd about units that are installed or removed. On a file tree other than "/" it does nothing."""
 
 from __future__ import annotations
 

@@ -103,26 +103,26 @@ def run(
 ) -> Iterator[Taken]:
     """Send the test alert and yield each integration as it takes it; then those that did not. Ends the alert.
 
-    What a heartbeat may have added since the one at `beat_t` is no answer. Another alert that is sent meanwhile cannot be told
-    from the test. Raises what `api` raises.
+    What a heartbeat may have added since the one at `beat_t` does not count. Another alert that is sent meanwhile looks like
+    the test. Raises what `api` raises.
     """
     before = api.sent()
     awaited = set(expected(settings, severity))
     began = clock()
     api.post([alert(settings, severity, began, began + within_s + 60)])
-    told: set[str] = set()
+    notified: set[str] = set()
     try:
-        while clock() - began < within_s and (not awaited or awaited - told):
+        while clock() - began < within_s and (not awaited or awaited - notified):
             pause(POLL_S)
             for name, (sent, failed) in api.sent().items():
                 earlier, failures = before.get(name, (0.0, 0.0))
                 if name == "webhook" and beat_t is not None:
                     earlier += (clock() - beat_t + BEAT_GRACE_S) // BEAT_S
-                if sent > earlier and name not in told:
-                    told.add(name)
+                if sent > earlier and name not in notified:
+                    notified.add(name)
                     yield Taken(name, clock() - began, int(failed - failures))
         now = api.sent()
-        for name in sorted(awaited - told):
+        for name in sorted(awaited - notified):
             failures = now.get(name, (0.0, 0.0))[1] - before.get(name, (0.0, 0.0))[1]
             yield Taken(name, None, int(failures))
     finally:

@@ -197,7 +197,7 @@ def watched(config: Settings) -> list[str]:
 
 
 class Change(NamedTuple):
-    """What systemd is told after an installation: units to stop first, to restart, to have read their files, to start."""
+    """What systemd does after an installation: units to stop first, to restart, to reload, to start."""
 
     stopped: Sequence[str] = ()
     restarted: Sequence[str] = ()
@@ -208,7 +208,7 @@ class Change(NamedTuple):
 def change(
     asked: Asked, written: Iterable[PurePosixPath], gone: Sequence[PurePosixPath], *, bundle: bool
 ) -> Change:
-    """Work out what is told: of files written, files gone, and whether the rendered `bundle` has changed."""
+    """Work it out from the files written, the files gone, and whether the rendered `bundle` has changed."""
     stopped, restarted, reloaded, started = [], [], [], []
     written = list(written)
     for unit in TABLE:

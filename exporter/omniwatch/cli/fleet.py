@@ -234,5 +234,5 @@ def off(config_file: Path | None) -> None:
     from omniwatch import settings
     from omniwatch.fleet import leaving
 
-    told = settings.load(config_file)
-    leaving.say_off(told, time.time())
+    site = settings.load(config_file)
+    leaving.say_off(site, time.time())

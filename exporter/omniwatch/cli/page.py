@@ -56,19 +56,19 @@ def command(
     severity = cast(Severity, severity)
     within_s = within_s or (30 if severity == "page" else 60)
     taken = []
-    told = settings.load(config_file)
-    if not told.fleet.alertmanager_urls and not trial_page.expected(told, severity):
+    site = settings.load(config_file)
+    if not site.fleet.alertmanager_urls and not trial_page.expected(site, severity):
         raise UserError(f"receivers: nobody is told of a {severity}; there is nothing to test")
-    for one in alertmanager.of(told):
+    for one in alertmanager.of(site):
         beat_t = None
-        if trial_page.is_hidden_by_heartbeat(told, severity):
+        if trial_page.is_hidden_by_heartbeat(site, severity):
             click.echo(f"{one.url}: waiting for a heartbeat, which counts as a webhook, too", err=True)
             beat_t = trial_page.heartbeat(one, time.time, time.sleep)
         click.echo(f"{one.url}: test alert sent", err=True)
-        for found in trial_page.run(one, told, severity, within_s, time.time, time.sleep, beat_t):
+        for found in trial_page.run(one, site, severity, within_s, time.time, time.sleep, beat_t):
             taken.append(found)
             click.echo(_line(found, within_s))
-    for who in delivery.told(told, severity) if not told.fleet.alertmanager_urls else []:
+    for who in delivery.notified(site, severity) if not site.fleet.alertmanager_urls else []:
         click.echo(f"{severity}s go to {who}", err=True)
     if not taken:
         click.echo(f"no receiver took it within {within_s:g} s")

@@ -162,8 +162,8 @@ def status(device: Device) -> Iterator[tuple[str, str]]:
     from omniwatch.bundle.health import findings
 
     # A setting that does not hold is quoted with its value, which may be anything.
-    told = [
+    shown = [
         finding._asdict() | {"says": _GOT.sub("", finding.says)}
         for finding in findings(device.root, device.config)
     ]
-    yield "status.json", json.dumps(told, indent=1) + "\n"
+    yield "status.json", json.dumps(shown, indent=1) + "\n"

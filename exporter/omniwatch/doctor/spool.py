@@ -28,7 +28,10 @@ def gather(device: Device) -> Iterator[tuple[str, str]]:
         except AbsentError as error:
             missing.append(str(error))
             continue
-        yield f"events/{number}-{path.name}", "".join(f"{told(line, device.names)}\n" for line in lines)
+        yield (
+            f"events/{number}-{path.name}",
+            "".join(f"{pseudonymised(line, device.names)}\n" for line in lines),
+        )
     if not files:
         missing.append(f"no event file of {', '.join(device.settings.sources)} is there")
     if missing:
@@ -44,8 +47,8 @@ def _files(device: Device) -> Iterator[Path]:
         yield from sorted(device.root.glob(pattern.lstrip("/")))
 
 
-def told(line: bytes, names: Pseudonyms) -> str:
-    """Return what a line of the contract says; of another line only what it is."""
+def pseudonymised(line: bytes, names: Pseudonyms) -> str:
+    """Return an event's line with pseudonyms for its ids; of another line only its kind and length."""
     event = events.decode(line.rstrip(b"\n"))
     if isinstance(event, events.Invalid):
         return f"# no event ({event.reason}), {len(line)} bytes"

@@ -24,7 +24,7 @@ def write(evidence: Evidence, device: str, t: float) -> str:
     when = datetime.fromtimestamp(t, timezone.utc)
     seen = {**evidence.files, **evidence.raw}
     found = [evidence.redact(line) for look in LOOKS for line in _safely(look, seen)]
-    # Of a log's line only the beginning is told: half a secret would not be found.
+    # A log's line is cut short, so it comes from a file already redacted: redaction does not find half a secret.
     wrong = [_line(line) for line in (*found, *_safely(_errors, evidence.files))]
     parts = [
         f"# {device}, {when:%Y-%m-%d %H:%M:%S} UTC",

@@ -107,7 +107,7 @@ class Catalogue:
         stamp = _stamp(self._path)
         if stamp == self._stamp and not self._unread:
             return
-        told = self._error if stamp == self._stamp else ""
+        logged = self._error if stamp == self._stamp else ""
         self._stamp = stamp
         try:
             self._inventory = load(self._path)
@@ -115,7 +115,7 @@ class Catalogue:
             self._error = str(error)
             # A file may become readable while nothing that its stamp tells changes.
             self._unread = isinstance(error.__cause__, OSError)
-            if self._error != told:
+            if self._error != logged:
                 log.warning(
                     "the fleet file does not hold; the last one stays",
                     extra={"fields": {"error": self._error}},

@@ -70,7 +70,7 @@ def watch(
     progress: Callable[[float], object] = lambda done: None,
     proc: Path = Path("/proc"),
 ) -> Watched:
-    """Watch for so long. `wait` sleeps, `progress` is told the seconds watched. Raises WatchError."""
+    """Watch for so long. `wait` sleeps, `progress` is called with the seconds watched. Raises WatchError."""
     seen = Watched()
     begun = last_t = window_t = clock()
     first = last = window = _usage(group)

@@ -6,7 +6,7 @@ import pytest
 
 from omniwatch.desk.backtest import routes, site
 from omniwatch.desk.backtest.errors import BacktestError
-from omniwatch.desk.backtest.notifications import Notification, Told, arrivals, counts, notifications
+from omniwatch.desk.backtest.notifications import Notification, SentCounts, arrivals, counts, notifications
 from omniwatch.desk.backtest.routes import Routing
 from omniwatch.desk.backtest.states import Episode
 from omniwatch.settings import parse
@@ -58,7 +58,7 @@ def test_a_ticket_waits_half_a_minute_and_one_that_is_over_by_then_is_never_sent
 def test_what_comes_and_goes_and_all_that_belongs_to_it_is_one_incident(routing):
     flaps = [("CodecDrift", "page", t, t + 20) for t in range(100, 480, 40)]
     found = sent(routing, *flaps, ("TokenRTT", "page", 130, 450))
-    assert counts(found) == {"page": Told(1, 3)}
+    assert counts(found) == {"page": SentCounts(1, 3)}
     assert [one.t for one in found] == [100, 400, 700]
 
 
@@ -86,7 +86,7 @@ def test_what_comes_back_within_a_quarter_of_an_hour_finds_the_group_of_before(r
     """Prometheus says for 15 minutes that an alert is over, and each time Alertmanager has a group that has had its turn."""
     first = ("CodecDrift", "page", 0, 10)
     soon, late = (sent(routing, first, ("CodecDrift", "page", t, t + 10)) for t in (605, 1300))
-    assert counts(soon) == counts(late) == {"page": Told(2, 4)}
+    assert counts(soon) == counts(late) == {"page": SentCounts(2, 4)}
     assert late[2].t == 1300
     assert 605 <= soon[2].t <= 605 + 5 * MINUTE
 

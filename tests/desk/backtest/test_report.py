@@ -17,7 +17,7 @@ from omniwatch.desk.backtest.compare import compare, pairs
 from omniwatch.desk.backtest.json_report import differences, facts
 from omniwatch.desk.backtest.report import comparison, report
 from omniwatch.desk.backtest.rules import Rule, Standing
-from omniwatch.desk.backtest.run import Alert, Findings, Side, Verdict, told
+from omniwatch.desk.backtest.run import Alert, Findings, Side, Verdict, sent_messages
 from omniwatch.desk.backtest.states import Answer, Episode
 from omniwatch.settings import Settings
 
@@ -51,7 +51,7 @@ def rule(name: str, severity: str = "page") -> Rule:
 def verdict(name: str, *episodes: Episode, severity: str = "page") -> Verdict:
     labels = tuple(sorted({**dict(OF_STREAM), "severity": severity}.items()))
     alerts = [Alert(labels, list(episodes))] if episodes else []
-    return Verdict(rule(name, severity), Standing.TOLD, [], alerts)
+    return Verdict(rule(name, severity), Standing.JUDGED, [], alerts)
 
 
 def findings(*verdicts: Verdict, name: str = "mine") -> Findings:
@@ -60,7 +60,7 @@ def findings(*verdicts: Verdict, name: str = "mine") -> Findings:
         "omni_codec_drift_ms": [Answer({"stream": "0"}, [(T0 + t, float(t)) for t in (1, 2, 3, 50, 51)])],
         "omni_token_rtt_ms": [Answer({"stream": "0"}, [(T0 + t, 500.0) for t in range(90)])],
     }
-    sent = told(ROUTING, verdicts, T0 + 100)
+    sent = sent_messages(ROUTING, verdicts, T0 + 100)
     return Findings(side, T0, T0 + 100, 1234, {"json": 2, "utf8": 0}, 1, 105, list(verdicts), curves, sent)
 
 
@@ -70,7 +70,7 @@ WHOLE = findings(
     verdict("Drift", episode(10, None, 20, 61), episode(30, 45, 70, 99.5), episode(90, None, None)),
     Verdict(rule("Hot"), Standing.MISSING, ["jetson_throttle_alert"], []),
     Verdict(rule("Down"), Standing.ASSUMED, ["up"], []),
-    Verdict(rule("Broken"), Standing.TOLD, [], [], "many-to-many matching not allowed"),
+    Verdict(rule("Broken"), Standing.JUDGED, [], [], "many-to-many matching not allowed"),
     verdict("Beat", episode(-5, -5, None, 1), severity="none"),
 )
 

@@ -138,7 +138,7 @@ def test_less_is_worse_where_the_first_comparison_says_so(expression, lower):
     ],
 )
 def test_what_events_hold_is_told(expression):
-    assert standing(expression) == (Standing.TOLD, [])
+    assert standing(expression) == (Standing.JUDGED, [])
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_sidecars_own_health_is_assumed(expression, names):
 
 def test_a_recording_rule_stands_for_what_it_rests_on():
     good = recorded("a:b:c", "sum(omni_streams)")
-    assert standing("a:b:c > 1", good) == (Standing.TOLD, [])
+    assert standing("a:b:c > 1", good) == (Standing.JUDGED, [])
     bad = recorded("d:e:f", "a:b:c / vllm:x")
     assert standing("d:e:f > 1", good, bad) == (Standing.MISSING, ["vllm:x"])
     assert standing("d:e:f > 1", good, recorded("d:e:f", "d:e:f + 1")) == (Standing.MISSING, ["d:e:f"])
@@ -202,9 +202,9 @@ def test_an_expression_that_is_none_names_file_and_rule():
 def test_of_conditions_joined_by_or_those_that_are_held_are_told():
     rule = Rule("A", 'label_replace(omni_streams > 9, "cause", "many", "", "") or (gone > 1 or up == 0)', 5)
     book = RuleSet([rule], {"omni_streams"}, [{"job": "omniwatch"}])
-    assert book.standing(rule) == (Standing.TOLD, ["gone"])
+    assert book.standing(rule) == (Standing.JUDGED, ["gone"])
     told = 'label_replace(omni_streams{} > 9, "cause", "many", "", "") or up{} == 0'
-    assert book.told_part(rule).expression == told
+    assert book.judged_part(rule).expression == told
     other = Rule("B", "gone > 1 or up == 0", 5)
     assert book.standing(other) == (Standing.MISSING, ["gone"])
     assert book.standing(Rule("C", "up == 0 or up == 1", 5)) == (Standing.ASSUMED, ["up"])

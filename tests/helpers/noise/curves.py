@@ -24,7 +24,7 @@ from omniwatch.core.streams import StreamTable
 from omniwatch.desk.backtest import rule_sets, site
 from omniwatch.desk.backtest.notifications import Notification
 from omniwatch.desk.backtest.rules import RuleSet, Standing, asked, matches, metric, seconds, speech_names
-from omniwatch.desk.backtest.run import Side, Verdict, judge, told
+from omniwatch.desk.backtest.run import Side, Verdict, judge, sent_messages
 from omniwatch.desk.backtest.scrapes import Page
 from omniwatch.desk.backtest.tsdb import Tsdb
 from omniwatch.events import EV_OF, Event
@@ -87,9 +87,9 @@ class Model:
         self.directory = directory
         self.side: Side = rule_sets.side("noise", settings, site.rendered(settings, directory / "bundle"))
         book = self._book = RuleSet(self.side.rules, HELD, self.side.targets)
-        told_of = [rule for rule in book.alerts if book.standing(rule)[0] is Standing.TOLD]
-        needed = [below for rule in told_of for below in book.needed(rule)]
-        self._asked = [selector for rule in (*told_of, *needed) for selector in asked(rule)]
+        judged = [rule for rule in book.alerts if book.standing(rule)[0] is Standing.JUDGED]
+        needed = [below for rule in judged for below in book.needed(rule)]
+        self._asked = [selector for rule in (*judged, *needed) for selector in asked(rule)]
         alerts = settings.alerts
         self.step_s = alerts.evaluation_interval_s if self._is_coarse_exact() else alerts.scrape_interval_s
 
@@ -131,7 +131,7 @@ class Model:
             verdicts = judge(self.side, HELD, tsdb, (start_t, end_t), self.step_s)
         refused = [one for one in verdicts if one.error]
         assert not refused, refused
-        return Outcome(verdicts, told(self.side.routing, verdicts, end_t))
+        return Outcome(verdicts, sent_messages(self.side.routing, verdicts, end_t))
 
     def _scrapes(
         self, devices: Mapping[str, Iterable[Event]], start_t: float, end_t: float

@@ -17,7 +17,7 @@ from helpers.noise import turns
 from helpers.noise.curves import Model, Outcome
 from helpers.noise.turns import DAY_S, HOUR_S, T0, Cell, Pattern
 from omniwatch import events as ev
-from omniwatch.desk.backtest.notifications import Told, counts
+from omniwatch.desk.backtest.notifications import SentCounts, counts
 from omniwatch.desk.backtest.rules import Standing
 from omniwatch.desk.simulation import SCENARIOS
 from omniwatch.desk.simulation import events as simulated
@@ -140,7 +140,7 @@ def counted(outcome: Outcome) -> Count:
         )
         for name in ("page", "ticket")
     ]
-    none = Told(0, 0)
+    none = SentCounts(0, 0)
     pages, tickets = (told.get(name, none).incidents for name in ("page", "ticket"))
     return Count(pages, tickets, tuple(named[0]), tuple(named[1]))
 
@@ -282,7 +282,7 @@ def row_table(found: Iterable[tuple[Row, Counts]]) -> str:
 def rule_words(model: Model) -> str:
     """List the pages and tickets that the model can tell of, and those that it cannot."""
     found = model.standings()
-    told = [name for name, standing in found.items() if standing is Standing.TOLD]
+    told = [name for name, standing in found.items() if standing is Standing.JUDGED]
     rest = [name for name in found if name not in told]
     return f"Told of, in whole or in part: {', '.join(told)}.\n\nNot told of, as no turn makes what they ask for: {', '.join(rest)}.\n"
 

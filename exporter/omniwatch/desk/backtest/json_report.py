@@ -25,7 +25,7 @@ def facts(findings: Findings) -> dict[str, Any]:
         "target": findings.side.targets[0],
         "rules": [_rule(verdict) for verdict in findings.verdicts],
         "notifications": {
-            "receivers": {name: told._asdict() for name, told in counts(findings.sent).items()},
+            "receivers": {name: sent._asdict() for name, sent in counts(findings.sent).items()},
             "messages": [_message(one) for one in findings.sent],
         },
     }
@@ -44,7 +44,7 @@ def outcome(verdict: Verdict) -> str:
     """Return a rule's outcome in a word: fired, pending, silent, missing, assumed or refused."""
     if verdict.error:
         return "refused"
-    if verdict.standing.value != "told":
+    if verdict.standing.value != "judged":
         return verdict.standing.value
     return "fired" if verdict.fired else "pending" if verdict.alerts else "silent"
 

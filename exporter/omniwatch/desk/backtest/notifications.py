@@ -53,21 +53,21 @@ class Notification(NamedTuple):
         return "firing" if self.firing else "resolved"
 
 
-class Told(NamedTuple):
+class SentCounts(NamedTuple):
     """What a receiver was sent."""
 
     incidents: int
     messages: int
 
 
-def counts(sent: Iterable[Notification]) -> dict[str, Told]:
+def counts(sent: Iterable[Notification]) -> dict[str, SentCounts]:
     """Return how many incidents and messages each receiver was sent. An incident lasts from a group's first message to its end."""
     begun: Counter[str] = Counter()
     messages: Counter[str] = Counter()
     for one in sent:
         messages[one.receiver] += 1
         begun[one.receiver] += one.begins
-    return {name: Told(begun[name], number) for name, number in sorted(messages.items())}
+    return {name: SentCounts(begun[name], number) for name, number in sorted(messages.items())}
 
 
 def arrivals(

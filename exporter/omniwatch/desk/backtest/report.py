@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from omniwatch.desk.backtest.compare import Comparison, Difference, of_series
-from omniwatch.desk.backtest.notifications import Notification, Told, counts
+from omniwatch.desk.backtest.notifications import Notification, SentCounts, counts
 from omniwatch.desk.backtest.recording_source import utc
 from omniwatch.desk.backtest.rules import Standing
 from omniwatch.desk.backtest.run import Findings, Verdict
@@ -101,17 +101,17 @@ def _worst(episode: Episode, first_t: float) -> str:
 
 def _sent(findings: Findings) -> Iterator[str]:
     """Say what each receiver was sent, a line a message."""
-    for receiver, told in counts(findings.sent).items():
+    for receiver, sent in counts(findings.sent).items():
         yield ""
-        yield f"sent to {receiver}: {_told(told)}"
+        yield f"sent to {receiver}: {_counts(sent)}"
         for one in findings.sent:
             if one.receiver == receiver:
                 group = shown(one.group, findings.side.targets[0])
                 yield f"  {at(one.t, findings.first_t)}  {_message(one)}" + (f"  of {group}" if group else "")
 
 
-def _told(told: Told) -> str:
-    return f"{plural(told.incidents, 'incident')}, {plural(told.messages, 'message')}"
+def _counts(sent: SentCounts) -> str:
+    return f"{plural(sent.incidents, 'incident')}, {plural(sent.messages, 'message')}"
 
 
 def _message(one: Notification) -> str:
@@ -131,12 +131,12 @@ def _names(alerts: Iterable[Labels]) -> list[str]:
 
 def _rest(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Say what did nothing, and tell apart those of which the recording cannot say anything."""
-    silent = [one for one in verdicts if one.standing is Standing.TOLD and not one.alerts and not one.error]
+    silent = [one for one in verdicts if one.standing is Standing.JUDGED and not one.alerts and not one.error]
     if silent:
         yield from _listed("silent", (one.rule.name for one in silent))
     for standing, heading in (
         (Standing.MISSING, "not in the recording"),
-        (Standing.TOLD, "in part not in the recording"),
+        (Standing.JUDGED, "in part not in the recording"),
     ):
         lacking = [one for one in verdicts if one.standing is standing and one.names]
         if lacking:
@@ -180,9 +180,9 @@ def comparison(found: Comparison, first: Findings, second: Findings) -> str:
         lines.append("  nothing fires with either")
     ours, theirs = counts(first.sent), counts(second.sent)
     for receiver in sorted({*ours, *theirs}):
-        before, after = (told.get(receiver, Told(0, 0)) for told in (ours, theirs))
+        before, after = (sent.get(receiver, SentCounts(0, 0)) for sent in (ours, theirs))
         if before != after:
-            lines += ["", f"sent to {receiver}: {_told(before)}; {_told(after)} with {names[1]}"]
+            lines += ["", f"sent to {receiver}: {_counts(before)}; {_counts(after)} with {names[1]}"]
     for name, rules in ((names[0], found.only_first), (names[1], found.only_second)):
         if rules:
             lines += _listed(f"only {name} has", rules)

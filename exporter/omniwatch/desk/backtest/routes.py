@@ -113,10 +113,10 @@ class Routing(NamedTuple):
 
     def labelled(self, name: str, labels: Labels) -> Labels:
         """Return an alert's labels as Alertmanager gets them."""
-        told = {**self.external, **dict(labels), "alertname": name}
+        sent = {**self.external, **dict(labels), "alertname": name}
         for relabelling in self.relabellings:
-            relabelling.apply(told)
-        return tuple(sorted(told.items()))
+            relabelling.apply(sent)
+        return tuple(sorted(sent.items()))
 
 
 class _Route(msgspec.Struct, forbid_unknown_fields=True):

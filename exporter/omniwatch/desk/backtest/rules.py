@@ -44,7 +44,7 @@ _UNITS_S = (365 * 86_400, 7 * 86_400, 86_400, 3600, 60, 1, 0.001)
 class Standing(enum.Enum):
     """What a recording can say of a rule."""
 
-    TOLD = "told"
+    JUDGED = "judged"
     ASSUMED = "assumed"
     """All it asks for is whether something is up, or the sidecar's own health, which a backtest takes for granted."""
     MISSING = "missing"
@@ -190,13 +190,13 @@ class RuleSet:
         """
         found = [self._standing(part) for part in _parts(rule)]
         missing = sorted({name for one, names in found if one is Standing.MISSING for name in names})
-        if any(one is Standing.TOLD for one, _ in found):
-            return Standing.TOLD, missing
+        if any(one is Standing.JUDGED for one, _ in found):
+            return Standing.JUDGED, missing
         if missing:
             return Standing.MISSING, missing
         return Standing.ASSUMED, sorted({name for _, names in found for name in names})
 
-    def told_part(self, rule: Rule) -> Rule:
+    def judged_part(self, rule: Rule) -> Rule:
         """Return a rule without those of its conditions, joined by `or`, that ask for what the recording lacks."""
         parts = _parts(rule)
         kept = [part for part in parts if self._standing(part)[0] is not Standing.MISSING]
@@ -212,10 +212,10 @@ class RuleSet:
         names = sorted({name for name, _ in leaves})
         if names and ASSUMED.issuperset(names):
             return Standing.ASSUMED, names
-        return Standing.TOLD, []
+        return Standing.JUDGED, []
 
     def needed(self, rule: Rule) -> list[Rule]:
-        """Return the recording rules that a rule which is told rests on, each after those it rests on itself."""
+        """Return the recording rules that a judged rule rests on, each after those it rests on itself."""
         found: list[Rule] = []
         for name in dict.fromkeys(map(metric, asked(rule))):
             for below in self._recorded.get(name, ()):

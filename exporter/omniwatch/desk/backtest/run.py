@@ -20,7 +20,7 @@ from omniwatch.replay.report import plural
 from omniwatch.settings import Settings
 
 Progress = Callable[[str, float], None]
-"""Told what is being done and how much of it is done, from 0 to 1."""
+"""Called with what is being done and how much of it is done, from 0 to 1."""
 CURVES = ("omni_codec_drift_ms", "omni_token_rtt_ms")
 
 
@@ -110,13 +110,13 @@ def backtest(file: str, side: Side, directory: Path, progress: Progress, *, curv
             drawn = {name: tsdb.answers(name, times) for name in CURVES}
     progress("asking", 1.0)
     first_t = moments.first_t or 0.0
-    sent = told(side.routing, verdicts, scrapes.end_t)
+    sent = sent_messages(side.routing, verdicts, scrapes.end_t)
     return Findings(
         side, first_t, moments.last_t, events, refused, scrapes.lost, count, verdicts, drawn, sent
     )
 
 
-def told(routing: Routing, verdicts: Iterable[Verdict], end_t: float) -> list[Notification]:
+def sent_messages(routing: Routing, verdicts: Iterable[Verdict], end_t: float) -> list[Notification]:
     """Return what Alertmanager sends of all that fired by `end_t`."""
     arriving = (
         arrival
@@ -141,39 +141,39 @@ def judge(
 
     `held` are the names of series that it holds, `scrape_s` is how far apart the scrapes are.
     """
-    book = RuleSet(side.rules, held, side.targets)
-    _record(book, tsdb, span, scrape_s)
+    rule_set = RuleSet(side.rules, held, side.targets)
+    _record(rule_set, tsdb, span, scrape_s)
     verdicts = []
     with tsdb:
-        for number, rule in enumerate(book.alerts):
-            progress("asking", number / len(book.alerts))
-            verdicts.append(_verdict(rule, book, tsdb, span))
+        for number, rule in enumerate(rule_set.alerts):
+            progress("asking", number / len(rule_set.alerts))
+            verdicts.append(_verdict(rule, rule_set, tsdb, span))
     return verdicts
 
 
-def _verdict(rule: Rule, book: RuleSet, tsdb: Tsdb, span: tuple[float, float]) -> Verdict:
-    standing, names = book.standing(rule)
-    if standing is not Standing.TOLD:
+def _verdict(rule: Rule, rule_set: RuleSet, tsdb: Tsdb, span: tuple[float, float]) -> Verdict:
+    standing, names = rule_set.standing(rule)
+    if standing is not Standing.JUDGED:
         return Verdict(rule, standing, names, [])
     times = evaluations(*span, rule.interval_s)
     if not times:
         return Verdict(rule, standing, names, [])
     try:
-        found = templates.alerts(rule.labels, tsdb.answers(book.told_part(rule).expression, times))
+        found = templates.alerts(rule.labels, tsdb.answers(rule_set.judged_part(rule).expression, times))
     except BacktestError as error:
         return Verdict(rule, standing, names, [], str(error))
     alerts = [Alert(labels, episodes(values, times, rule.hold)) for labels, values in found]
     return Verdict(rule, standing, names, alerts)
 
 
-def _record(book: RuleSet, tsdb: Tsdb, span: tuple[float, float], scrape_s: float) -> None:
+def _record(rule_set: RuleSet, tsdb: Tsdb, span: tuple[float, float], scrape_s: float) -> None:
     """Put in what recording rules would have recorded, those first that others rest on."""
-    told = [rule for rule in book.alerts if book.standing(rule)[0] is Standing.TOLD]
-    waiting = [one for rule in told for one in book.needed(rule)]
+    judged = [rule for rule in rule_set.alerts if rule_set.standing(rule)[0] is Standing.JUDGED]
+    waiting = [one for rule in judged for one in rule_set.needed(rule)]
     waiting = [one for number, one in enumerate(waiting) if one not in waiting[:number]]
     done: list[Rule] = []
     while waiting:
-        ready = [rule for rule in waiting if all(below in done for below in book.needed(rule))]
+        ready = [rule for rule in waiting if all(below in done for below in rule_set.needed(rule))]
         with tsdb:
             lines = [
                 line

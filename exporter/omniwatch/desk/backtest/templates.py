@@ -32,16 +32,16 @@ def alerts(given: Mapping[str, str], answers: Iterable[Answer]) -> list[tuple[La
     BacktestError where two series would be one alert.
     """
     found = [(one, {name: expanded(text, one.labels) for name, text in given.items()}) for one in answers]
-    if all(text is not None for _, told in found for text in told.values()):
+    if all(text is not None for _, written in found for text in written.values()):
         labelled = (
-            {**one.labels, **{name: text or "" for name, text in told.items()}} for one, told in found
+            {**one.labels, **{name: text or "" for name, text in written.items()}} for one, written in found
         )
         plain = ({name: text for name, text in labels.items() if text} for labels in labelled)
         points = [one.points for one, _ in found]
         return sorted(merged(map(Answer, plain, points)).items(), key=lambda alert: alert[0])
     apart = []
-    for one, told in found:
-        known = {name: text for name, text in told.items() if text is not None}
-        unknown = {name: one.labels.get(name, TEMPLATED) for name in told if name not in known}
+    for one, written in found:
+        known = {name: text for name, text in written.items() if text is not None}
+        unknown = {name: one.labels.get(name, TEMPLATED) for name in written if name not in known}
         apart.append((unnamed({**one.labels, **known, **unknown}), dict(one.points)))
     return sorted(apart, key=lambda alert: alert[0])

@@ -50,9 +50,9 @@ def check_rules(files: Sequence[Path]) -> None:
     if done.returncode:
         words = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         said = [line for line in words if line not in ("FAILED:", "FAILED")]
-        told = said or words or [f"promtool: exit code {done.returncode}"]
+        reasons = said or words or [f"promtool: exit code {done.returncode}"]
         # Of a YAML error the reason has a line of its own.
-        raise BacktestError(" ".join(told[: 2 if told[0].endswith(":") else 1]))
+        raise BacktestError(" ".join(reasons[: 2 if reasons[0].endswith(":") else 1]))
 
 
 def evaluations(start_t: float, end_t: float, interval_s: float) -> list[float]:

@@ -39,7 +39,7 @@ async def run(
     buffer_s: float,
     done: Callable[[Turn, bool], None],
 ) -> Run:
-    """Ask everything. `done` is told of each turn, and whether it was warm-up, which the result leaves out."""
+    """Ask everything. `done` is called with each turn, and whether it was warm-up, which the result leaves out."""
     clock = calls.clock
     found = Run(clock())
     for block in blocks:

@@ -106,10 +106,13 @@ def command(
         signal.signal(signal.SIGTERM, before)
     compared = compare.compare(*found) if against else None
     if as_json:
-        told: dict[str, Any] = json_report.facts(found[0])
+        findings: dict[str, Any] = json_report.facts(found[0])
         if compared is not None:
-            told |= {"against": json_report.facts(found[1]), "differences": json_report.differences(compared)}
-        click.echo(json.dumps(told, indent=2))
+            findings |= {
+                "against": json_report.facts(found[1]),
+                "differences": json_report.differences(compared),
+            }
+        click.echo(json.dumps(findings, indent=2))
     else:
         click.echo(report.report(found[0]), nl=False)
         if compared is not None:

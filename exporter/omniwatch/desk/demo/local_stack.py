@@ -21,7 +21,7 @@ from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 
 class Notice(NamedTuple):
-    """What the pager was told and when (seconds since the epoch): `status` is "firing" or "resolved"."""
+    """What the pager received, and when (seconds since the epoch): `status` is "firing" or "resolved"."""
 
     received_t: float
     status: str
@@ -41,8 +41,8 @@ class Pager:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
                 for alert in body["alerts"]:
                     labels = alert["labels"]
-                    told = (alert["status"], labels["alertname"], labels, alert["annotations"])
-                    notices.put(Notice(time.time(), *told))
+                    fields = (alert["status"], labels["alertname"], labels, alert["annotations"])
+                    notices.put(Notice(time.time(), *fields))
                 self.send_response(200)
                 self.end_headers()
 

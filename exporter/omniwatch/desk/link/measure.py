@@ -194,6 +194,6 @@ def measure(
     speech_s: float = 20.0,
     step: Callable[[float], None] = lambda share: None,
 ) -> Run:
-    """Hear turns of `speech_s` made `speed` times as fast as heard, for so many minutes; `step` is told how far it is."""
+    """Hear turns of `speech_s` made `speed` times as fast as heard, for so many minutes; `step` is called with how far it is."""
     speaker = FakeServer(speech_s=speech_s, speed=speed)
     return virtual.run(_measure(name, scenario, seed, minutes, speaker, step))

@@ -51,7 +51,7 @@ class Socket:
 
 
 class Relay:
-    """Carries connections over a link. `dial` connects to the server; `tell` is told what happens to the network.
+    """Carries connections over a link. `dial` connects to the server; `tell` is called with what happens to the network.
 
     Times are the event loop's, from the relay's making on.
     """
