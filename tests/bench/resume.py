@@ -23,7 +23,7 @@ from helpers.flaky_network import Listener
 from omniwatch import settings
 from omniwatch.client import Client
 from omniwatch.desk.link.fake_server import FakeServer
-from omniwatch.desk.link.report import percentile
+from omniwatch.desk.link.summary import percentile
 from omniwatch.resume import Resume
 
 STREAMS = 64

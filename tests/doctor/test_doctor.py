@@ -13,7 +13,7 @@ from helpers.trees import grow
 from omniwatch.cli import main
 from omniwatch.doctor import bundle, journal, machine, spool, summary
 from omniwatch.doctor.bundle import PARTS, Evidence
-from omniwatch.doctor.device import AbsentError, Device, fetch, run
+from omniwatch.doctor.device import AbsentError, DeviceAccess, fetch, run
 from omniwatch.settings import Settings, parse
 
 GROUP = "sys/fs/cgroup/system.slice/qwen3-omni.service"
@@ -88,7 +88,7 @@ def doctor(*arguments: str | Path, exit_code: int = 0) -> Result:
 
 
 def test_the_summary_says_what_is_wrong_at_a_glance(tmp_path):
-    device = Device(Settings(), root=grow(tmp_path, DEVICE), run=answers, fetch=pages)
+    device = DeviceAccess(Settings(), root=grow(tmp_path, DEVICE), run=answers, fetch=pages)
     wrong = look(bundle.gather(device))
     assert wrong[0] == "- **CodecDrift** fires (page) device orin stream 0 since T: It lags."
     assert "- source tail:/run/omniwatch/events.jsonl cannot be read" in wrong
@@ -102,7 +102,7 @@ def test_the_summary_says_what_is_wrong_at_a_glance(tmp_path):
 
 
 def test_what_is_gathered_from_a_device(tmp_path):
-    device = Device(Settings(), root=grow(tmp_path, DEVICE), run=answers, fetch=pages)
+    device = DeviceAccess(Settings(), root=grow(tmp_path, DEVICE), run=answers, fetch=pages)
     files = bundle.gather(device).files
     assert "vllm_omni 0.30.0" in files["versions.txt"]
     assert "nv_tegra_release: # R36" in files["versions.txt"]
@@ -116,7 +116,7 @@ def test_what_is_gathered_from_a_device(tmp_path):
 
 
 def test_nothing_at_all_is_no_failure_and_every_part_says_why(tmp_path):
-    evidence = bundle.gather(Device(Settings(), root=tmp_path, run=gone, fetch=gone))
+    evidence = bundle.gather(DeviceAccess(Settings(), root=tmp_path, run=gone, fetch=gone))
     assert set(evidence.missing) == {part.name for part in PARTS} - {"status"}
     page = summary.write(evidence, "orin", 0.0)
     for name in evidence.missing:
@@ -126,11 +126,11 @@ def test_nothing_at_all_is_no_failure_and_every_part_says_why(tmp_path):
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 @pytest.mark.slow
 def test_a_part_that_breaks_takes_no_other_with_it(tmp_path, part, monkeypatch):
-    def broken(device: Device):
+    def broken(device: DeviceAccess):
         yield "half.txt", "what there was"
         raise RuntimeError("odd")
 
-    device = Device(Settings(), root=grow(tmp_path, DEVICE), run=answers, fetch=pages)
+    device = DeviceAccess(Settings(), root=grow(tmp_path, DEVICE), run=answers, fetch=pages)
     whole = bundle.gather(device)
     others = [other if other is not part else part._replace(gather=broken) for other in PARTS]
     monkeypatch.setattr(bundle, "PARTS", tuple(others))
@@ -141,7 +141,7 @@ def test_a_part_that_breaks_takes_no_other_with_it(tmp_path, part, monkeypatch):
     assert set(whole.files) - of_it <= set(found.files)
 
 
-def _quietly(part: bundle.Part, device: Device) -> list[tuple[str, str]]:
+def _quietly(part: bundle.Part, device: DeviceAccess) -> list[tuple[str, str]]:
     found = []
     try:
         found.extend(part.gather(device))
@@ -154,7 +154,7 @@ def test_files_that_cannot_be_read_are_said(tmp_path):
     root = grow(tmp_path, "run/omniwatch/events.jsonl/\netc/os-release/\nproc/meminfo/")
     (root / "omniwatch.yaml").mkdir()
     (root / "web.yml").write_text("a: [")
-    device = Device(
+    device = DeviceAccess(
         Settings(),
         root=root,
         config=root / "omniwatch.yaml",
@@ -182,7 +182,7 @@ def test_only_the_last_events_and_only_those_of_the_contract(tmp_path):
     lines = [f'{{"ev":"turn_end","t":{n},"stream":"s","turn":1,"reason":"stop"}}' for n in range(9)]
     (tmp_path / "events.jsonl").write_text("\n".join([*lines, "words", '{"ev":"other","x":"words"}', ""]))
     settings = Settings(sources=["tail:/events.jsonl", "journal:x.service", "-", "/gone-*.jsonl"])
-    ((name, text),) = spool.gather(Device(settings, root=tmp_path, lines=3))
+    ((name, text),) = spool.gather(DeviceAccess(settings, root=tmp_path, lines=3))
     assert name == "events/0-events.jsonl"
     assert text.splitlines()[1:] == ["# no event (json), 6 bytes", "# an event of another kind, 27 bytes"]
     assert '"t":8.0' in text.splitlines()[0]
@@ -196,7 +196,7 @@ def test_the_journal_is_asked_for_as_much_as_is_wanted():
         return "no JSON\n"
 
     settings = parse("notify: {robots: [{kind: feishu, url_file: /secret}]}")
-    device = Device(settings, lines=7, since="-2h", run=remember)
+    device = DeviceAccess(settings, lines=7, since="-2h", run=remember)
     assert dict(journal.gather(device))["journal/omniwatch.service.log"] == "# not an entry, 7 bytes\n"
     assert {"--lines=7", "--since=-2h", "--unit=omniwatch.service"} <= set(asked[0])
     units = ("omniwatch.service", "qwen3-omni.service", "omniwatch-notify.service")
@@ -220,7 +220,7 @@ def test_a_reader_that_fails_is_said_and_the_others_are_there(tmp_path, monkeypa
             raise ValueError("no sensor")
 
     monkeypatch.setattr(machine.host, "discover", lambda settings, root: {"jetson": Broken()})
-    found = bundle.gather(Device(Settings(), root=tmp_path, run=gone, fetch=gone))
+    found = bundle.gather(DeviceAccess(Settings(), root=tmp_path, run=gone, fetch=gone))
     assert found.missing["readers"] == "jetson: ValueError: no sensor"
 
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from helpers.planted_secrets import ALPHABETS, SAFE, Plant, shapes, survivors
 from omniwatch.doctor import bundle, spool, summary
-from omniwatch.doctor.device import MOST_BYTES, AbsentError, Device
+from omniwatch.doctor.device import MOST_BYTES, AbsentError, DeviceAccess
 from omniwatch.doctor.pseudonyms import Pseudonyms
 from omniwatch.doctor.redact import GONE, Redactor, safe_fields, scrubbed, unspoken
 from omniwatch.settings import SettingsError, parse
 
 
-def planted_device(tmp_path: Path, plant: Plant, *, valid: bool = True) -> Device:
+def planted_device(tmp_path: Path, plant: Plant, *, valid: bool = True) -> DeviceAccess:
     """A device whose every corner holds a secret."""
     safe = ALPHABETS[SAFE]
     files = {name: tmp_path / name for name in ("robot", "robot-secret", "mail", "pagerduty")}
@@ -132,7 +132,7 @@ def planted_device(tmp_path: Path, plant: Plant, *, valid: bool = True) -> Devic
             return json.dumps({"data": {"alerts": [alert]}})
         return "\n".join(f"# {line}" for text in said for line in text.splitlines())
 
-    return Device(
+    return DeviceAccess(
         parse_or_defaults(text),
         root=Path("/"),
         config=tmp_path / "omniwatch.yaml",
@@ -294,7 +294,7 @@ def test_a_spool_that_never_ends_or_keeps_its_reader_waiting_is_left_out(tmp_pat
     os.mkfifo(tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").symlink_to("/dev/zero")
     (tmp_path / "c.jsonl").write_bytes(b'{"ev":"stream_start","t":1.0,"stream":"s"}\n' * 3)
-    device = Device(parse("sources: ['tail:/*.jsonl']"), root=tmp_path)
+    device = DeviceAccess(parse("sources: ['tail:/*.jsonl']"), root=tmp_path)
     found: dict[str, str] = {}
     with pytest.raises(AbsentError) as missing:
         found.update(spool.gather(device))
@@ -306,5 +306,5 @@ def test_of_a_long_file_the_end_is_read(tmp_path):
     path = tmp_path / "events.jsonl"
     with path.open("wb") as file:
         file.write(b"x" * (MOST_BYTES + 5) + b"\nlast one\nlast\n")
-    assert Device(lines=2).last_lines(path) == [b"last one\n", b"last\n"]
-    assert Device(lines=9).last_lines(path) == [b"last one\n", b"last\n"]
+    assert DeviceAccess(lines=2).last_lines(path) == [b"last one\n", b"last\n"]
+    assert DeviceAccess(lines=9).last_lines(path) == [b"last one\n", b"last\n"]

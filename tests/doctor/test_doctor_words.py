@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omniwatch.doctor import bundle, config, summary
-from omniwatch.doctor.device import Device
+from omniwatch.doctor.device import DeviceAccess
 from omniwatch.doctor.pseudonyms import Pseudonyms
 from omniwatch.doctor.redact import GONE
 from omniwatch.settings import parse
@@ -23,7 +23,9 @@ EVENT = json.dumps({"ev": "stream_start", "t": 1.0, "stream": "s", "peer": PEER,
 ACCESS = f'INFO:     {PEER} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
 
 
-def device_of(tmp_path: Path, settings: str = "{}", web: str = "{}", says: str = "It is blind.") -> Device:
+def device_of(
+    tmp_path: Path, settings: str = "{}", web: str = "{}", says: str = "It is blind."
+) -> DeviceAccess:
     """A device whose sidecar is blind, and says so everywhere."""
     (tmp_path / "omniwatch.yaml").write_text(settings)
     (tmp_path / "web.yml").write_text(web)
@@ -41,7 +43,7 @@ def device_of(tmp_path: Path, settings: str = "{}", web: str = "{}", says: str =
             return METRICS
         return json.dumps({"data": {"alerts": [alert]}}) if url.endswith("/alerts") else "{}"
 
-    return Device(
+    return DeviceAccess(
         parse("sources: ['tail:/events.jsonl']"),
         root=tmp_path,
         config=tmp_path / "omniwatch.yaml",
@@ -95,9 +97,9 @@ def test_words_of_an_address_or_a_mailbox_are_not_taken_out_of_everything(tmp_pa
 
 
 def test_the_name_of_whoever_asks_is_no_secret_where_it_is_a_word_of_the_bundle(tmp_path):
-    found = config.secrets(Device(environment={"USER": "root", "USERNAME": "alice", "API_KEY": "root"}))
+    found = config.secrets(DeviceAccess(environment={"USER": "root", "USERNAME": "alice", "API_KEY": "root"}))
     assert found == ["alice", "root"]
-    assert config.secrets(Device(environment={"USER": "root"})) == []
+    assert config.secrets(DeviceAccess(environment={"USER": "root"})) == []
 
 
 def test_what_is_said_of_a_page_that_was_looked_at_whole_is_redacted(tmp_path):

@@ -32,7 +32,7 @@ class Account:
         self.asked.append(query)
         return self.answers.get(query, [])
 
-    def rows(self, devices: list[Device] | None = None) -> dict[str, status.Row]:
+    def rows(self, devices: list[Device] | None = None) -> dict[str, status.DeviceStatus]:
         found = status.rows(self.ask, DEVICES if devices is None else devices, NOW, 600, 300, 15)
         return {row.device: row for row in found}
 
@@ -52,7 +52,7 @@ def test_a_row_says_what_the_centre_knows():
         }
     )  # fmt: skip
     rows = account.rows()
-    assert rows["a"] == status.Row(
+    assert rows["a"] == status.DeviceStatus(
         device="a",
         site="north",
         model="orin",
@@ -67,7 +67,7 @@ def test_a_row_says_what_the_centre_knows():
         pages=["CodecDrift"],
         tickets=["HardwareThrottling"],
     )
-    assert rows["b"] == status.Row(device="b", site="south", state="never seen", listed=True)
+    assert rows["b"] == status.DeviceStatus(device="b", site="south", state="never seen", listed=True)
     assert (rows["c"].state, rows["c"].rtt_p95_ms, rows["c"].tickets) == ("silent", None, ["DeviceSilent"])
     assert status.HEARD_IN_A_DAY not in account.asked
 
@@ -161,13 +161,13 @@ def test_the_table():
 def test_orders(order, names):
     common = {"listed": True}
     found = [
-        status.Row(device="a", site="s", release="1", state="well", age_s=5, resume_success=0.9, **common),
-        status.Row(
+        status.DeviceStatus(device="a", site="s", release="1", state="well", age_s=5, resume_success=0.9, **common),
+        status.DeviceStatus(
             device="b", site="n", release="2", state="pages", age_s=1, worst_drift_ms=90, rtt_p95_ms=5,
             resume_success=0.5, tickets=["x"], **common,
         ),
-        status.Row(device="c", site="s", release="1", state="never seen", **common),
-        status.Row(device="d", site="n", release="2", state="silent", age_s=400, rtt_p95_ms=7, worst_drift_ms=80, resume_success=1, pages=["x"], **common),
+        status.DeviceStatus(device="c", site="s", release="1", state="never seen", **common),
+        status.DeviceStatus(device="d", site="n", release="2", state="silent", age_s=400, rtt_p95_ms=7, worst_drift_ms=80, resume_success=1, pages=["x"], **common),
     ]  # fmt: skip
     assert "".join(row.device for row in sorted(found, key=status.SORTS[order])) == names
 

@@ -18,7 +18,7 @@ from omniwatch.bundle import dashboard_json, render
 from omniwatch.desk.backtest import site
 from omniwatch.desk.backtest.rules import Rule, read
 from omniwatch.desk.backtest.scrapes import Page
-from omniwatch.desk.backtest.states import Answer, episodes, merged
+from omniwatch.desk.backtest.states import Series, episodes, merged
 from omniwatch.desk.backtest.tsdb import Tsdb, evaluations
 from omniwatch.desk.draw import run
 from omniwatch.desk.draw.window import Window
@@ -178,7 +178,7 @@ def evaluate(tsdb: Tsdb, rules: list[Rule]) -> None:
 def firing(tsdb: Tsdb, rule: Rule, times: list[float], page: Page) -> Iterator[tuple[float, str]]:
     """Yield the series ALERTS of a rule while it fires."""
     answers = [
-        Answer({**answer.labels, **rule.labels}, answer.points)
+        Series({**answer.labels, **rule.labels}, answer.points)
         for answer in tsdb.answers(rule.expression, times)
     ]
     state = {"alertname": rule.name, "alertstate": "firing"}

@@ -9,7 +9,7 @@ import pytest
 from helpers.host_readers import scraped
 from helpers.trees import grow
 from omniwatch.doctor import machine
-from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.host.memory import Reader, total_bytes
 from omniwatch.settings import Settings
 
@@ -44,7 +44,7 @@ def test_half_an_answer_is_a_fault_as_well(tmp_path: Path) -> None:
         "omni_psi_available": 0,
         "omniwatch_host_reader_up memory": 0,
     }
-    parts = machine.readers(Device(Settings(), root=tmp_path))
+    parts = machine.readers(DeviceAccess(Settings(), root=tmp_path))
     evidence = next(text for name, text in parts if name == "readers/memory.prom")
     assert "omni_device_memory_bytes 6.58" in evidence
     with pytest.raises(AbsentError, match=r"memory: OSError: .*/proc/meminfo: no MemAvailable"):

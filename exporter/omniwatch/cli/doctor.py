@@ -77,7 +77,7 @@ def command(
     import time
 
     from omniwatch.doctor import bundle, summary
-    from omniwatch.doctor.device import Device
+    from omniwatch.doctor.device import DeviceAccess
     from omniwatch.settings import Settings, SettingsError, load
 
     for given in (config_file, web_config):
@@ -92,7 +92,7 @@ def command(
             Settings(),
             f"{config_file} does not hold: the defaults' addresses and units are looked at",
         )
-    device = Device(
+    device = DeviceAccess(
         settings,
         config=config_file,
         web_config=web_config or _first(WEB_CONFIGS),

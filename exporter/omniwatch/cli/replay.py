@@ -50,7 +50,7 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
     from omniwatch.ingest.intake import Intake
     from omniwatch.replay import Replay, plot
     from omniwatch.replay.recording import Recording
-    from omniwatch.replay.report import exposition, plural, report
+    from omniwatch.replay.text import exposition, plural, report
 
     try:
         if plot_file is not None:

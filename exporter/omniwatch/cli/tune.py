@@ -170,10 +170,10 @@ def _cpus() -> int:
 
 
 def _say(unit: str, seen: Watched, advice: Advice, frame_s: float, as_json: bool) -> None:
-    from omniwatch.tune import report
+    from omniwatch.tune import output
 
     if as_json:
-        click.echo(json.dumps(report.as_json(unit, seen, advice, _cpus()), indent=2))
+        click.echo(json.dumps(output.as_json(unit, seen, advice, _cpus()), indent=2))
         return
-    for line in report.as_text(unit, seen, advice, _cpus(), frame_s):
+    for line in output.as_text(unit, seen, advice, _cpus(), frame_s):
         click.echo(line)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from omniwatch.bundle.units import OWN
 from omniwatch.doctor import config, endpoints, journal, machine, spool
-from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.doctor.redact import Redactor
 from omniwatch.system import atomic_write
 
@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
     name: str
     about: str
-    gather: Callable[[Device], Iterator[tuple[str, str]]]
+    gather: Callable[[DeviceAccess], Iterator[tuple[str, str]]]
 
 
 PARTS = (
@@ -57,7 +57,7 @@ class Evidence:
     """What is said of `raw` goes through it."""
 
 
-def gather(device: Device, progress: Callable[[Part], object] = lambda part: None) -> Evidence:
+def gather(device: DeviceAccess, progress: Callable[[Part], object] = lambda part: None) -> Evidence:
     """Gather every part; what goes wrong in one is in `missing` and in no other's way."""
     redact = Redactor(config.secrets(device))
     found = Evidence(redact=redact)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.doctor.redact import COMMON, GONE, SECRET_NAME, pieces, scrubbed
 from omniwatch.settings import Settings
 from omniwatch.web.config import Document
@@ -21,7 +21,7 @@ Piece = tuple[str, str]
 """A file of the bundle: its name, and its text."""
 
 
-def gather(device: Device) -> Iterator[Piece]:
+def gather(device: DeviceAccess) -> Iterator[Piece]:
     """Yield both configurations as what they say, comments and secrets left out. Raises AbsentError at the end."""
     missing = []
     for path, name, shape in (
@@ -76,7 +76,7 @@ def _has_shape(raw: Any, shape: type) -> bool:
     return True
 
 
-def secrets(device: Device) -> list[str]:
+def secrets(device: DeviceAccess) -> list[str]:
     """Return what is secret on this device, by value: of the configurations, the files they name, the environment."""
     found = [found for name, value in device.environment.items() for found in _named(name, value)]
     for path in (device.config, device.web_config):

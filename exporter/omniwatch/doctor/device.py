@@ -67,8 +67,8 @@ def _regular(path: Path) -> BinaryIO:
 
 
 @dataclass(frozen=True)
-class Device:
-    """Where evidence is, and how much of it is wanted. Paths below `root` are the device's own."""
+class DeviceAccess:
+    """How to reach a device's evidence, and how much of it is wanted. Paths below `root` are the device's own."""
 
     settings: Settings = field(default_factory=Settings)
     root: Path = Path("/")

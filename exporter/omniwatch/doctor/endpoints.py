@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.doctor.redact import safe_fields, unspoken
 
 _SAMPLE = re.compile(
@@ -16,13 +16,13 @@ _SAMPLE = re.compile(
 )
 
 
-def sidecar(device: Device) -> Iterator[tuple[str, str]]:
+def sidecar(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield the sidecar's pages. Raises AbsentError at the end."""
     pages = {"metrics.prom": "/metrics", "healthy.txt": "/-/healthy", "ready.txt": "/-/ready"}
     yield from _each(device, f"http://{device.settings.site.exporter}", "sidecar", pages)
 
 
-def model_server(device: Device) -> Iterator[tuple[str, str]]:
+def model_server(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield the model server's pages. Raises AbsentError at the end."""
     address = device.settings.site.model_server
     if not address:
@@ -31,7 +31,7 @@ def model_server(device: Device) -> Iterator[tuple[str, str]]:
     yield from _each(device, f"http://{address}", "model-server", pages)
 
 
-def prometheus(device: Device) -> Iterator[tuple[str, str]]:
+def prometheus(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield the alerts that Prometheus holds and the rules it evaluates. Raises AbsentError at the end."""
     pages = {
         "alerts.json": "/api/v1/alerts",
@@ -51,7 +51,7 @@ def unspoken_lines(text: str) -> str:
     return "".join(f"{unspoken(line)}\n" for line in text.splitlines())
 
 
-def _kept(device: Device, name: str, text: str) -> str:
+def _kept(device: DeviceAccess, name: str, text: str) -> str:
     """Return what a page may be of its kind, and nothing else that stands in it."""
     if name.endswith(".prom"):
         return exposition(text)
@@ -64,7 +64,7 @@ def _kept(device: Device, name: str, text: str) -> str:
     return device.names.unaddressed(safe_fields(unspoken_lines(text)))
 
 
-def _each(device: Device, base: str, folder: str, pages: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _each(device: DeviceAccess, base: str, folder: str, pages: dict[str, str]) -> Iterator[tuple[str, str]]:
     missing = []
     for name, path in pages.items():
         try:

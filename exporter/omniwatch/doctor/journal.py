@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from omniwatch.bundle.units import watched
-from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.doctor.redact import safe_fields, unspoken
 
 PROPERTIES = (
@@ -23,7 +23,7 @@ _LEVEL = re.compile(r"\blevel=(error|warn)\b|\"level\": ?\"(error|warn)\"|\b(ERR
 _FIELDS = "MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,_PID"
 
 
-def states(device: Device) -> Iterator[tuple[str, str]]:
+def states(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield what systemd says of each unit. Raises AbsentError."""
     for unit in watched(device.settings):
         asked = ["systemctl", "show", "--no-pager", unit, *(f"--property={name}" for name in PROPERTIES)]
@@ -31,7 +31,7 @@ def states(device: Device) -> Iterator[tuple[str, str]]:
         yield f"systemd/{unit}.txt", "".join(f"{line}\n" for line in known)
 
 
-def gather(device: Device) -> Iterator[tuple[str, str]]:
+def gather(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield each unit's last entries. Raises AbsentError at the end."""
     missing = []
     for unit in watched(device.settings):
@@ -45,7 +45,7 @@ def gather(device: Device) -> Iterator[tuple[str, str]]:
         raise AbsentError("; ".join(missing))
 
 
-def read(device: Device, unit: str) -> list[str]:
+def read(device: DeviceAccess, unit: str) -> list[str]:
     """Return a unit's last entries as lines: time, priority, process, message. Raises AbsentError."""
     output = device.run(
         ["journalctl", "--no-pager", "--quiet", f"--unit={unit}", f"--since={device.since}",

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
 from omniwatch import __version__, host
-from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.host import cgroup
 from omniwatch.tune import model
 from omniwatch.tune.sample import limit_of, runnable_threads
@@ -44,7 +44,7 @@ _GOT = re.compile(r", got .*", re.DOTALL)
 PROGRAMS = (("prometheus",), ("prometheus-alertmanager", "alertmanager"))
 
 
-def versions(device: Device) -> Iterator[tuple[str, str]]:
+def versions(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield the versions of everything in the chain. Raises AbsentError at the end."""
     lines, missing = [f"omniwatch {__version__}", f"python {sys.version.split()[0]}"], []
     for package in PACKAGES:
@@ -77,7 +77,7 @@ def versions(device: Device) -> Iterator[tuple[str, str]]:
         raise AbsentError("; ".join(missing))
 
 
-def readers(device: Device) -> Iterator[tuple[str, str]]:
+def readers(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield what each reader of the host's signals returns: cgroup, Jetson, memory, systemd. Raises AbsentError."""
     missing = []
     for name, reader in host.discover(device.settings, device.root).items():
@@ -107,7 +107,7 @@ def _exposed(families: Iterable[Metric]) -> str:
     return generate_latest(registry).decode()
 
 
-def cpu(device: Device) -> Iterator[tuple[str, str]]:
+def cpu(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield what `omniwatch tune` would begin with: the quota, and how long it stops a frame. Raises AbsentError."""
     groups = cgroup.locate(device.settings.server, device.root)
     if not groups:
@@ -127,7 +127,7 @@ def cpu(device: Device) -> Iterator[tuple[str, str]]:
     yield "cpu.txt", "".join(f"{line}\n" for line in lines)
 
 
-def system(device: Device) -> Iterator[tuple[str, str]]:
+def system(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield disk, memory, load and clock. Raises AbsentError at the end."""
     missing, lines = [], []
     for path in ("/", "/run/omniwatch", "/var/lib/omniwatch"):
@@ -157,7 +157,7 @@ def system(device: Device) -> Iterator[tuple[str, str]]:
         raise AbsentError("; ".join(missing))
 
 
-def status(device: Device) -> Iterator[tuple[str, str]]:
+def status(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield what `omniwatch status` says."""
     from omniwatch.bundle.health import findings
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from omniwatch import events
-from omniwatch.doctor.device import AbsentError, Device
+from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.doctor.pseudonyms import CLIENT, Pseudonyms
 
 NAMED = {"stream": "stream", "peer": CLIENT, "w": "writer", "turn": "turn", "frame_id": "frame"}
@@ -18,7 +18,7 @@ NAMED = {"stream": "stream", "peer": CLIENT, "w": "writer", "turn": "turn", "fra
 WORD = re.compile(r"[a-z_]{1,24}")
 
 
-def gather(device: Device) -> Iterator[tuple[str, str]]:
+def gather(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield the last lines of each file that is followed, written anew by the contract: nothing else passes."""
     missing = []
     files = list(_files(device))
@@ -38,7 +38,7 @@ def gather(device: Device) -> Iterator[tuple[str, str]]:
         raise AbsentError("; ".join(missing))
 
 
-def _files(device: Device) -> Iterator[Path]:
+def _files(device: DeviceAccess) -> Iterator[Path]:
     for source in device.settings.sources:
         kind, colon, rest = source.partition(":")
         if kind == "journal" or source == "-":

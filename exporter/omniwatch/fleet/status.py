@@ -40,8 +40,11 @@ FIRING = (
 """Of the time of the device's newest sample: Prometheus' agent does not say that a series is over."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One device. What nobody measured is None; `last_seen_t` is on the device's own clock, as all of its samples are."""
+class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the centre knows of one device; what was not measured is None.
+
+    `last_seen_t` is on the device's own clock, as all of its samples are.
+    """
 
     device: str
     site: str = ""
@@ -61,7 +64,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 def rows(
     ask: Ask, devices: Sequence[Device], now: float, window_s: int, silent_after_s: float, interval_s: int
-) -> list[Row]:
+) -> list[DeviceStatus]:
     """Ask the centre and return every device that it heard or that should be there.
 
     Drift is the worst of the last `window_s` seconds, resumes are counted over them. A device sends a sample of each series
@@ -82,7 +85,7 @@ def rows(
         age_s = None if seen is None else now - seen.value
         pages = sorted(firing.get((name, "page"), ()))
         found.append(
-            Row(
+            DeviceStatus(
                 device=name,
                 site=labels.get("site", ""),
                 model=labels.get("model", ""),
@@ -136,7 +139,7 @@ def _firing(samples: Iterable[Sample]) -> dict[tuple[str, str], set[str]]:
     return found
 
 
-SORTS: dict[str, Callable[[Row], tuple[float | str, ...]]] = {
+SORTS: dict[str, Callable[[DeviceStatus], tuple[float | str, ...]]] = {
     "state": lambda row: (("pages", "silent", "never seen", "well").index(row.state), row.device),
     "device": lambda row: (row.device,),
     "site": lambda row: (row.site, row.device),
@@ -152,7 +155,7 @@ SORTS: dict[str, Callable[[Row], tuple[float | str, ...]]] = {
 COLUMNS = ("device", "site", "release", "last seen", "drift ms", "rtt p95", "resumed", "firing")
 
 
-def table(found: Sequence[Row]) -> str:
+def table(found: Sequence[DeviceStatus]) -> str:
     """Return the rows as lines of text, under a heading."""
     lines = [COLUMNS, *map(_cells, found)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(COLUMNS) - 1)]
@@ -164,7 +167,7 @@ def table(found: Sequence[Row]) -> str:
     )
 
 
-def summary(found: Sequence[Row]) -> str:
+def summary(found: Sequence[DeviceStatus]) -> str:
     """Return one line: how many devices, and how many of them are not well in which way."""
     counts = {
         state: sum(row.state == state for row in found) for state in ("well", "pages", "silent", "never seen")
@@ -178,7 +181,7 @@ def summary(found: Sequence[Row]) -> str:
     return f"{len(found)} device{'' if len(found) == 1 else 's'}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: DeviceStatus) -> tuple[str, ...]:
     drift, rtt = ("-" if value is None else f"{value:.0f}" for value in (row.worst_drift_ms, row.rtt_p95_ms))
     share = "-" if row.resume_success is None else f"{row.resume_success:.1%}"
     firing = ", ".join([*row.pages, *(f"({name})" for name in row.tickets)]) or "-"
@@ -186,7 +189,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return name, row.site or "-", row.release or "-", _ago(row), drift, rtt, share, firing
 
 
-def _ago(row: Row) -> str:
+def _ago(row: DeviceStatus) -> str:
     if row.age_s is None:
         return "never"
     if row.age_s < -AHEAD_S:

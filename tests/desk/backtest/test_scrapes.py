@@ -14,7 +14,7 @@ from omniwatch.desk.backtest.recording_source import Moments
 from omniwatch.desk.backtest.rules import Rule
 from omniwatch.desk.backtest.run import recorded
 from omniwatch.desk.backtest.scrapes import Page, Scrapes
-from omniwatch.desk.backtest.states import Answer
+from omniwatch.desk.backtest.states import Series
 from omniwatch.desk.backtest.tsdb import evaluations
 from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.events import Event
@@ -163,7 +163,7 @@ def test_evaluations_are_whole_multiples_of_their_interval():
 
 def test_a_recorded_value_lasts_until_just_before_the_next_evaluation():
     rule = Rule("job:x:sum", "sum(x)", 5, labels={"team": "7"}, is_alert=False)
-    answer = Answer({"__name__": "gone", "job": "j"}, [(10, 2.0)])
+    answer = Series({"__name__": "gone", "job": "j"}, [(10, 2.0)])
     lines = list(recorded(rule, [answer], 1))
     assert lines[0] == (10, 'job:x:sum{job="j",team="7"} 2.0 10\n')
     assert [t for t, _ in lines] == [10, 11, 12, 13, 14]

@@ -10,7 +10,7 @@ import yaml
 from helpers.bundles import promtool
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.rules import Rule
-from omniwatch.desk.backtest.states import Answer, Episode, Hold, episodes, merged
+from omniwatch.desk.backtest.states import Episode, Hold, Series, episodes, merged
 from omniwatch.desk.backtest.templates import alerts
 from omniwatch.replay import rule_states
 
@@ -57,14 +57,14 @@ def test_no_number_is_no_worst_value_once_there_is_one():
 
 
 def test_the_metrics_name_is_no_label_of_an_alert_and_two_series_may_not_be_one():
-    first = Answer({"__name__": "a", "x": "1"}, [(0, 1.0)])
-    later = Answer({"__name__": "b", "x": "1"}, [(5, 2.0)])
+    first = Series({"__name__": "a", "x": "1"}, [(0, 1.0)])
+    later = Series({"__name__": "b", "x": "1"}, [(5, 2.0)])
     assert merged([first, later]) == {(("x", "1"),): {0: 1.0, 5: 2.0}}
     with pytest.raises(BacktestError, match="two series are one alert"):
-        merged([first, Answer({"__name__": "b", "x": "1"}, [(0, 2.0)])])
+        merged([first, Series({"__name__": "b", "x": "1"}, [(0, 2.0)])])
 
 
-STREAMS = [Answer({"__name__": "a", "stream": n, "job": "x"}, [(0, 1.0), (5, 2.0)]) for n in ("1", "0")]
+STREAMS = [Series({"__name__": "a", "stream": n, "job": "x"}, [(0, 1.0), (5, 2.0)]) for n in ("1", "0")]
 
 
 @pytest.mark.parametrize(

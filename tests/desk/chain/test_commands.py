@@ -14,7 +14,7 @@ import pytest
 from helpers.made_up_servers import wav
 from helpers.paths import CLONE
 from omniwatch.cli import main
-from omniwatch.desk.chain import Level, Question, Result, Turn, report
+from omniwatch.desk.chain import Level, Question, Result, Turn, tables
 from omniwatch.desk.chain import results as files
 from omniwatch.desk.chain.compare import DIFFERENT, NOT_SHOWN, compare
 from omniwatch.desk.chain.schedule import plan
@@ -98,14 +98,14 @@ def test_results_are_merged_into_one_table(tmp_path: Path) -> None:
 def test_the_table_marks_a_p99_of_few_turns(turns: int, p99: str) -> None:
     few = result("native", [1.0] * turns)
     both = msgspec.structs.replace(few, turns=[*few.turns, *result("cascade", [1.0] * 400).turns])
-    (line,) = (x for x in report.terminal(both).splitlines() if "first audio" in x and "P99" in x)
+    (line,) = (x for x in tables.terminal(both).splitlines() if "first audio" in x and "P99" in x)
     assert line.split("  P99")[1].strip().startswith(p99)
-    marked = f"The smallest column has {turns}." in "\n".join(report.notes(both))
+    marked = f"The smallest column has {turns}." in "\n".join(tables.notes(both))
     assert marked == (turns < 368)
 
 
 def test_a_row_that_no_column_can_fill_is_left_out() -> None:
-    few = report.terminal(result(times=[1.0] * 99))
+    few = tables.terminal(result(times=[1.0] * 99))
     assert not [x for x in few.splitlines() if x.startswith("  ") and "P99" in x]
 
 

@@ -33,8 +33,8 @@ from omniwatch.desk.chain import ChainError, Result, Turn
 from omniwatch.desk.chain.calls import Server
 from omniwatch.desk.chain.figures import summary
 from omniwatch.desk.chain.questions import Asked
-from omniwatch.desk.chain.report import terminal
 from omniwatch.desk.chain.session import Wanted, measure
+from omniwatch.desk.chain.tables import terminal
 
 QUESTIONS = [Asked(f"q{n}", wav(1.0), 1.0, "why is the sky blue") for n in range(3)]
 EXACT = 1e-6

@@ -12,7 +12,7 @@ import pytest
 from helpers.lints.dashboards import UNITS
 from omniwatch.bundle import dashboard_json, render
 from omniwatch.desk.draw import units
-from omniwatch.desk.draw.fields import Answer, appearance, legend, levels
+from omniwatch.desk.draw.fields import QueryResult, appearance, legend, levels
 from omniwatch.desk.draw.model import Cell, Chart, Grid, Lanes, Level, Nothing, Tiles
 from omniwatch.desk.draw.panels import NO_DATA, interrupted, shown
 from omniwatch.desk.draw.prometheus import Series, series
@@ -148,8 +148,8 @@ def test_every_query_of_every_dashboard_is_asked_with_nothing_left_in_it():
         assert [q.expression for q in found.values() if "$" in q.expression] == []
 
 
-def answer(*found: Series, name: str = "{{device}}", step: float = 10.0, ref: str = "A") -> Answer:
-    return Answer(Query("1", ref, name, "up", Window(0, 100), step), found)
+def answer(*found: Series, name: str = "{{device}}", step: float = 10.0, ref: str = "A") -> QueryResult:
+    return QueryResult(Query("1", ref, name, "up", Window(0, 100), step), found)
 
 
 def one(*values: float, step: float = 10.0, **labels: str) -> Series:
@@ -305,7 +305,7 @@ def test_marks_stand_where_an_alert_begins_and_begins_again():
         start, step = question.window.start, question.step_s
         firing = [(start + n * step, 1.0) for n in (3, 4, 5, 40, 41)]
         fired = [Series({"alertname": "CodecDrift"}, firing)] if question.place == "Pages" else []
-        found.append(Answer(question, fired))
+        found.append(QueryResult(question, fired))
     drawn = sheet(streaming, HALF_HOUR, found)
     (name, colour, marks), *others = drawn.marks
     assert (name, colour, [marks for _, _, marks in others]) == ("Pages", "red", [[], []])

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from helpers.paths import CLONE
 from omniwatch.cli import main
 from omniwatch.desk.link.measure import Return, Run
-from omniwatch.desk.link.report import markdown, percentile, summarise
+from omniwatch.desk.link.summary import markdown, percentile, summarise
 
 
 def omniwatch(*words: str) -> Result:

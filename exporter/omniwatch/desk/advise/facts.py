@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from omniwatch.desk.advise import CANDIDATES, AdviceError, Constraints, Facts, Figure, chain_of
 from omniwatch.desk.chain import Result
-from omniwatch.desk.chain.figures import ROWS, Cell, cells
+from omniwatch.desk.chain.figures import QUANTITIES, Cell, cells
 from omniwatch.desk.plan import components, planning
 from omniwatch.desk.plan.device import of_size
 from omniwatch.desk.plan.memory import Wanted
@@ -96,8 +96,8 @@ def measured(name: str, result: Result, constraints: Constraints) -> Facts:
 
 
 def _figure(cell: Cell, name: str, percent: int) -> Figure | None:
-    row = next(row for row in ROWS if row.name == name)
-    found = cell.estimate(row, percent)
+    quantity = next(quantity for quantity in QUANTITIES if quantity.name == name)
+    found = cell.estimate(quantity, percent)
     if found.value is None:
         return None
     return Figure(

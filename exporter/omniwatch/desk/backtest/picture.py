@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from omniwatch import plotting
 from omniwatch.desk.backtest.compare import of_series
-from omniwatch.desk.backtest.report import rank, shown
 from omniwatch.desk.backtest.rules import HEARTBEAT
 from omniwatch.desk.backtest.run import CURVES, Findings
-from omniwatch.desk.backtest.states import Answer, Episode, Labels
+from omniwatch.desk.backtest.states import Episode, Labels, Series
+from omniwatch.desk.backtest.text_report import rank, shown
 from omniwatch.replay import clock
 from omniwatch.system import atomic_write
 
@@ -26,8 +26,8 @@ CURVE_IN, ROW_IN, FRAME_IN = 1.5, 0.3, 1.2
 """Heights in inches."""
 
 
-class Row(NamedTuple):
-    """An alert of the picture: its episodes with each rule set."""
+class AlertRow(NamedTuple):
+    """One alert's row in the picture: its episodes with each rule set."""
 
     severity: str
     name: str
@@ -48,16 +48,16 @@ def write(sides: Sequence[Findings], path: Path, title: str) -> None:
     atomic_write.replace(path, picture)
 
 
-def rows(sides: Sequence[Findings]) -> list[Row]:
+def rows(sides: Sequence[Findings]) -> list[AlertRow]:
     """Return the alerts that were pending or firing with any rule set, pages first, then by time; no heartbeat."""
-    found: dict[tuple[str, Labels], Row] = {}
+    found: dict[tuple[str, Labels], AlertRow] = {}
     for number, side in enumerate(sides):
         for verdict in side.verdicts:
             for alert in verdict.alerts if verdict.rule.severity != HEARTBEAT else ():
                 labels = of_series(verdict, alert)
                 row = found.setdefault(
                     (verdict.rule.name, labels),
-                    Row(verdict.rule.severity, verdict.rule.name, labels, [[] for _ in sides]),
+                    AlertRow(verdict.rule.severity, verdict.rule.name, labels, [[] for _ in sides]),
                 )
                 row.lives[number].extend(alert.episodes)
     return sorted(
@@ -87,7 +87,7 @@ def draw(sides: Sequence[Findings], figure: Figure, title: str) -> None:
     below.set_xlabel("time into the recording (min:s)")
 
 
-def _curves(axes: Axes, answers: Sequence[Answer], findings: Findings, drawstyle: Drawstyle) -> None:
+def _curves(axes: Axes, answers: Sequence[Series], findings: Findings, drawstyle: Drawstyle) -> None:
     """Draw a curve for each series, broken where it was not there."""
     gap_s = findings.side.settings.alerts.scrape_interval_s * 1.5
     colours = plotting.STREAM_COLOURS
@@ -104,7 +104,7 @@ def _curves(axes: Axes, answers: Sequence[Answer], findings: Findings, drawstyle
         axes.plot(xs, ys, color=colours[number % len(colours)], drawstyle=drawstyle)
 
 
-def _rows(axes: Axes, shown_rows: Sequence[Row], sides: Sequence[Findings]) -> None:
+def _rows(axes: Axes, shown_rows: Sequence[AlertRow], sides: Sequence[Findings]) -> None:
     """Draw each alert's bars: pale while it was pending, full while it was firing; a bar each for two rule sets."""
     first = sides[0]
     legend = "pale: pending, full: firing"

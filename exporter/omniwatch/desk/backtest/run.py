@@ -13,10 +13,10 @@ from omniwatch.desk.backtest.recording_source import Moments
 from omniwatch.desk.backtest.routes import Routing
 from omniwatch.desk.backtest.rules import Rule, RuleSet, Standing, speech_names
 from omniwatch.desk.backtest.scrapes import Page, Scrapes
-from omniwatch.desk.backtest.states import Answer, Episode, Labels, episodes
+from omniwatch.desk.backtest.states import Episode, Labels, Series, episodes
 from omniwatch.desk.backtest.tsdb import Tsdb, evaluations
 from omniwatch.replay.recording import Recording
-from omniwatch.replay.report import plural
+from omniwatch.replay.text import plural
 from omniwatch.settings import Settings
 
 Progress = Callable[[str, float], None]
@@ -69,7 +69,7 @@ class Findings(NamedTuple):
     lost: int
     scrapes: int
     verdicts: list[Verdict]
-    curves: dict[str, list[Answer]]
+    curves: dict[str, list[Series]]
     sent: list[Notification]
 
 
@@ -103,7 +103,7 @@ def backtest(file: str, side: Side, directory: Path, progress: Progress, *, curv
         raise BacktestError(f"{file}: no event in it" + (f", {plural(bad, 'line')} refused" if bad else ""))
     held = scrapes.names | speech_names()
     verdicts = judge(side, held, tsdb, (scrapes.start_t, scrapes.end_t), every.scrape_interval_s, progress)
-    drawn: dict[str, list[Answer]] = {}
+    drawn: dict[str, list[Series]] = {}
     if curves:
         times = evaluations(scrapes.start_t, scrapes.end_t, every.scrape_interval_s)
         with tsdb:
@@ -189,7 +189,7 @@ def _record(rule_set: RuleSet, tsdb: Tsdb, span: tuple[float, float], scrape_s: 
         waiting = [rule for rule in waiting if rule not in ready]
 
 
-def recorded(rule: Rule, answers: Iterable[Answer], scrape_s: float) -> Iterator[tuple[float, str]]:
+def recorded(rule: Rule, answers: Iterable[Series], scrape_s: float) -> Iterator[tuple[float, str]]:
     """Yield what a recording rule writes: each value again at every scrape until the next evaluation.
 
     A Prometheus that runs shows the value until then; one that sees no further back than a scrape would not.

@@ -35,8 +35,8 @@ class Hold(NamedTuple):
     lower_is_worse: bool = False
 
 
-class Answer(NamedTuple):
-    """A series of a rule's answers: values by evaluation time, the oldest first."""
+class Series(NamedTuple):
+    """A series that a query returned: values by evaluation time, the oldest first."""
 
     labels: Mapping[str, str]
     points: Sequence[tuple[float, float]]
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 Labels = tuple[tuple[str, str], ...]
 
 
-def merged(answers: Iterable[Answer]) -> dict[Labels, dict[float, float]]:
+def merged(answers: Iterable[Series]) -> dict[Labels, dict[float, float]]:
     """Return the values of each alert by its labels, the metric's name left out.
 
     Raises BacktestError where two series would be one alert: Prometheus refuses such a rule, too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from omniwatch.desk.backtest.states import Answer, Labels, merged, unnamed
+from omniwatch.desk.backtest.states import Labels, Series, merged, unnamed
 
 TEMPLATED = "templated"
 """Stands for a label's text that depends on more than the labels of the series."""
@@ -25,7 +25,7 @@ def expanded(text: str, labels: Mapping[str, str]) -> str | None:
     return _LABEL.sub(lambda match: labels.get(match[1], ""), text)
 
 
-def alerts(given: Mapping[str, str], answers: Iterable[Answer]) -> list[tuple[Labels, dict[float, float]]]:
+def alerts(given: Mapping[str, str], answers: Iterable[Series]) -> list[tuple[Labels, dict[float, float]]]:
     """Return the labels and the values of each alert of a rule that gives these labels, in the order of the labels.
 
     A label that cannot be written out leaves each series an alert, with its own label where it has one of that name. Raises
@@ -38,7 +38,7 @@ def alerts(given: Mapping[str, str], answers: Iterable[Answer]) -> list[tuple[La
         )
         plain = ({name: text for name, text in labels.items() if text} for labels in labelled)
         points = [one.points for one, _ in found]
-        return sorted(merged(map(Answer, plain, points)).items(), key=lambda alert: alert[0])
+        return sorted(merged(map(Series, plain, points)).items(), key=lambda alert: alert[0])
     apart = []
     for one, written in found:
         known = {name: text for name, text in written.items() if text is not None}

@@ -13,7 +13,7 @@ import msgspec
 
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.scrapes import END
-from omniwatch.desk.backtest.states import Answer
+from omniwatch.desk.backtest.states import Series
 from omniwatch.system import prometheus_api
 from omniwatch.system.child_process import ChildError, ChildProcess, free_port
 
@@ -132,7 +132,7 @@ class Tsdb:
             self._service.stop()
             self._service = None
 
-    def answers(self, expression: str, times: Sequence[float]) -> list[Answer]:
+    def answers(self, expression: str, times: Sequence[float]) -> list[Series]:
         """Return what an expression was at evaluations that are evenly apart.
 
         Raises BacktestError with Prometheus' words where it refuses.
@@ -146,7 +146,7 @@ class Tsdb:
             ):
                 values = [(t, float(value)) for t, value in one.values]
                 points.setdefault(tuple(sorted(one.metric.items())), []).extend(values)
-        return [Answer(dict(labels), values) for labels, values in points.items()]
+        return [Series(dict(labels), values) for labels, values in points.items()]
 
     def _ask(self, fields: dict[str, str | float]) -> list[_Series]:
         assert self._service is not None

@@ -93,7 +93,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     note: str | None = None
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Signals of the whole device while one chain was asked."""
 
     chain: Chain
@@ -145,6 +145,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     levels: list[Level]
     turns: list[Turn]
     memory: list[Memory] = []
-    devices: list[Device] = []
+    devices: list[DeviceUse] = []
     kv: list[Kv] = []
     foreign: list[Foreign] = []

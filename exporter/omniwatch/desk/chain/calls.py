@@ -44,8 +44,8 @@ class Calls:
 
 
 @dataclass
-class Answer:
-    """An answer under way. `sent_t` is when the request's last byte had been handed to the kernel."""
+class Reply:
+    """A response under way. `sent_t` is when the request's last byte had been handed to the kernel."""
 
     calls: Calls
     response: httpx.Response
@@ -102,7 +102,7 @@ class Answer:
 @asynccontextmanager
 async def post(
     calls: Calls, server: Server, path: str, content: bytes, content_type: str, accept: str
-) -> AsyncIterator[Answer]:
+) -> AsyncIterator[Reply]:
     """Send a request; the answer's head is there when the context begins. Raises TurnFailedError unless it is a 200."""
     sent_t = -1.0
 
@@ -123,7 +123,7 @@ async def post(
     deadline = calls.clock() + calls.timeout_s
     response = await _waited(calls, deadline, calls.client.send(request, stream=True))
     try:
-        answer = Answer(calls, response, sent_t, response.aiter_raw())
+        answer = Reply(calls, response, sent_t, response.aiter_raw())
         if response.status_code != 200:
             said = await answer.next(calls.clock() + calls.timeout_s) or b""
             raise TurnFailedError(
@@ -138,7 +138,7 @@ async def post(
 @asynccontextmanager
 async def post_json(
     calls: Calls, server: Server, path: str, document: Mapping[str, Any], accept: str
-) -> AsyncIterator[Answer]:
+) -> AsyncIterator[Reply]:
     """Send JSON, with the server's model and its further fields."""
     named = {"model": server.model} if server.model else {}
     content = json.dumps({**named, **document, **server.body}).encode()
@@ -153,7 +153,7 @@ async def served_model(calls: Calls, server: Server) -> str:
     try:
         response = await _waited(calls, sent_t + calls.timeout_s, calls.client.send(request, stream=True))
         try:
-            answer = await Answer(calls, response, sent_t, response.aiter_bytes()).json()
+            answer = await Reply(calls, response, sent_t, response.aiter_bytes()).json()
         finally:
             await response.aclose()
         return str(answer["data"][0]["id"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from omniwatch.desk.chain import Result
-from omniwatch.desk.chain.figures import ROWS, Cell, Row, cells
+from omniwatch.desk.chain.figures import QUANTITIES, Cell, Quantity, cells
 from omniwatch.desk.chain.statistics import (
     FEWEST_TO_COMPARE,
     PERCENTILES,
@@ -40,11 +40,11 @@ def compare(first: Result, second: Result, seed: int = 1) -> Iterator[Difference
     """
     for column, one, other in _columns(first, second):
         yield _failures(column, one, other)
-        for row in ROWS:
-            a, b = one.values(row), other.values(row)
+        for quantity in QUANTITIES:
+            a, b = one.values(quantity), other.values(quantity)
             if a and b:
                 for percent in PERCENTILES:
-                    yield _difference(column, row, percent, a, b, seed)
+                    yield _difference(column, quantity, percent, a, b, seed)
 
 
 def _columns(first: Result, second: Result) -> Iterator[tuple[str, Cell, Cell]]:
@@ -65,9 +65,11 @@ def _failures(column: str, one: Cell, other: Cell) -> Difference:
     return Difference(column, "share of turns failed", found[0], found[1], None, None, _apart(*found))
 
 
-def _difference(column: str, row: Row, percent: int, a: list[float], b: list[float], seed: int) -> Difference:
+def _difference(
+    column: str, quantity: Quantity, percent: int, a: list[float], b: list[float], seed: int
+) -> Difference:
     one, other = estimate(a, percent), estimate(b, percent)
-    name = f"{row.words} P{percent}"
+    name = f"{quantity.words} P{percent}"
     if percent == 50 and all(map(math.isfinite, a + b)):
         found = median_difference(a, b, seed)
         if found.low is None or found.high is None:
@@ -89,7 +91,7 @@ def _apart(one: Estimate, other: Estimate) -> str:
 
 def table(found: list[Difference], names: tuple[str, str]) -> list[list[str]]:
     """Return the comparison's table, its columns' names first."""
-    from omniwatch.desk.chain.report import seconds
+    from omniwatch.desk.chain.tables import seconds
 
     def shown(estimated: Estimate) -> str:
         if estimated.value is None:

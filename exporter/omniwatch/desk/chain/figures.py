@@ -14,8 +14,8 @@ from omniwatch.desk.chain import CHAINS, Chain, Result, Turn
 from omniwatch.desk.chain.statistics import PERCENTILES, Estimate, estimate, share_interval
 
 
-class Row(NamedTuple):
-    """One figure that has percentiles. `read` gives a turn's value, None where the turn does not have it."""
+class Quantity(NamedTuple):
+    """A quantity of each turn, reported by its percentiles. `read` gives a turn's value, or None."""
 
     name: str
     words: str
@@ -40,15 +40,15 @@ def _underrun(turn: Turn) -> float | None:
     return turn.underrun_s if turn.first_audio_s is not None else None
 
 
-ROWS = (
-    Row("transcript_s", "transcript (s)", lambda turn: turn.transcript_s),
-    Row("first_token_s", "first token (s)", lambda turn: turn.first_token_s),
-    Row("first_sentence_s", "first sentence (s)", lambda turn: turn.first_sentence_s),
-    Row("first_audio_s", "first audio (s)", lambda turn: turn.first_audio_s, never=True),
-    Row("end_s", "end (s)", _end, never=True),
-    Row("underrun_s", "silence while speaking (s)", _underrun),
-    Row("audio_rate", "audio seconds a second", _rate),
-    Row("tokens_per_s", "text tokens a second", _tokens),
+QUANTITIES = (
+    Quantity("transcript_s", "transcript (s)", lambda turn: turn.transcript_s),
+    Quantity("first_token_s", "first token (s)", lambda turn: turn.first_token_s),
+    Quantity("first_sentence_s", "first sentence (s)", lambda turn: turn.first_sentence_s),
+    Quantity("first_audio_s", "first audio (s)", lambda turn: turn.first_audio_s, never=True),
+    Quantity("end_s", "end (s)", _end, never=True),
+    Quantity("underrun_s", "silence while speaking (s)", _underrun),
+    Quantity("audio_rate", "audio seconds a second", _rate),
+    Quantity("tokens_per_s", "text tokens a second", _tokens),
 )
 STEPS: dict[Chain, tuple[tuple[str, str | None, str], ...]] = {
     "native": (
@@ -91,14 +91,14 @@ class Cell(NamedTuple):
                 found[name] = found.get(name, 0) + 1
         return dict(sorted(found.items()))
 
-    def values(self, row: Row) -> list[float]:
+    def values(self, quantity: Quantity) -> list[float]:
         """Return a figure of all turns that have it; of the others infinity where that is what it means."""
-        found = [row.read(turn) for turn in self.turns]
-        return [math.inf if v is None else v for v in found if v is not None or row.never]
+        found = [quantity.read(turn) for turn in self.turns]
+        return [math.inf if v is None else v for v in found if v is not None or quantity.never]
 
-    def estimate(self, row: Row, percent: float) -> Estimate:
+    def estimate(self, quantity: Quantity, percent: float) -> Estimate:
         """Return one percentile of one figure."""
-        return estimate(self.values(row), percent)
+        return estimate(self.values(quantity), percent)
 
     def per_second(self) -> tuple[float | None, float | None]:
         """Return seconds of audio and text tokens a second, all clients together; None where nothing was counted."""
@@ -154,7 +154,7 @@ def summary(result: Result) -> list[dict[str, Any]]:
                 "tokens_per_s": _plain(tokens),
                 "steps_s": {name: _plain(value) for name, value in cell.steps()},
                 "percentiles": {
-                    row.name: {
+                    quantity.name: {
                         f"p{percent}": {
                             "n": found_one.n,
                             "value": _plain(found_one.value),
@@ -162,10 +162,10 @@ def summary(result: Result) -> list[dict[str, Any]]:
                             "high": _plain(found_one.high),
                         }
                         for percent in PERCENTILES
-                        for found_one in (cell.estimate(row, percent),)
+                        for found_one in (cell.estimate(quantity, percent),)
                     }
-                    for row in ROWS
-                    if cell.values(row)
+                    for quantity in QUANTITIES
+                    if cell.values(quantity)
                 },
             }
         )

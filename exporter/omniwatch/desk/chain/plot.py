@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omniwatch.desk.chain import ChainError, Result
-from omniwatch.desk.chain.figures import ROWS, Cell, cells
+from omniwatch.desk.chain.figures import QUANTITIES, Cell, cells
 from omniwatch.system import atomic_write
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 COLOURS = {"native": "#1f77b4", "cascade": "#ff7f0e"}
-_FIRST_AUDIO = next(row for row in ROWS if row.name == "first_audio_s")
+_FIRST_AUDIO = next(quantity for quantity in QUANTITIES if quantity.name == "first_audio_s")
 
 
 def draw(result: Result, path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from prometheus_client.core import Metric
 
-from omniwatch.desk.chain import CHAINS, Chain, ChainError, Device, Level, Memory
+from omniwatch.desk.chain import CHAINS, Chain, ChainError, DeviceUse, Level, Memory
 from omniwatch.host import cgroup, jetson
 from omniwatch.settings import Server, Settings
 from omniwatch.system.sysfs import names, read_int, read_text, to_int
@@ -247,7 +247,7 @@ class Watch:
             note=note,
         )
 
-    def devices(self, levels: Iterable[Level], turns: dict[Chain, int], began_t: float) -> list[Device]:
+    def devices(self, levels: Iterable[Level], turns: dict[Chain, int], began_t: float) -> list[DeviceUse]:
         """Return the device's energy and GPU memory over each chain's blocks; none where it says nothing of itself."""
         blocks = list(levels)
         found = []
@@ -260,7 +260,7 @@ class Watch:
                     joules[rail] = joules.get(rail, 0.0) + value
             if spans and (gpu or joules):
                 found.append(
-                    Device(
+                    DeviceUse(
                         chain=chain,
                         gpu_before_bytes=self._samples[0].gpu,
                         gpu_held_bytes=max(gpu, default=None),

@@ -75,7 +75,7 @@ def command(
       omniwatch backtest incident.jsonl.gz --rules new.rules.yaml --json
     """
     from omniwatch import plotting, settings
-    from omniwatch.desk.backtest import compare, json_report, picture, report, rule_sets, site, tsdb
+    from omniwatch.desk.backtest import compare, json_report, picture, rule_sets, site, text_report, tsdb
     from omniwatch.replay.recording import Recording
 
     before = signal.signal(signal.SIGTERM, _end)
@@ -114,9 +114,9 @@ def command(
             }
         click.echo(json.dumps(findings, indent=2))
     else:
-        click.echo(report.report(found[0]), nl=False)
+        click.echo(text_report.report(found[0]), nl=False)
         if compared is not None:
-            click.echo(report.comparison(compared, *found), nl=False)
+            click.echo(text_report.comparison(compared, *found), nl=False)
     if plot_file is not None:
         click.echo(f"drawn: {plot_file}", err=True)
 

@@ -14,8 +14,8 @@ from omniwatch.desk.draw.units import text
 BASE = Level(None, "green")
 
 
-class Answer(NamedTuple):
-    """What a question was answered with."""
+class QueryResult(NamedTuple):
+    """A panel's query and the series that it returned."""
 
     question: Query
     series: Sequence[Series]

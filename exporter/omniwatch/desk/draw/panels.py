@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from omniwatch.desk.draw.fields import Answer, appearance, legend, levels
+from omniwatch.desk.draw.fields import QueryResult, appearance, legend, levels
 from omniwatch.desk.draw.model import Chart, Curve, Lane, Lanes, Nothing, Points, Shown, Span, Tile, Tiles
 from omniwatch.desk.draw.tables import grid
 from omniwatch.desk.draw.units import text
@@ -23,7 +23,7 @@ class Named(NamedTuple):
     points: Points
 
 
-def shown(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Shown:
+def shown(panel: Mapping[str, Any], answers: Sequence[QueryResult]) -> Shown:
     """Return what is to be seen of a panel; `answers` are those to its queries, in their order."""
     kind = panel["type"]
     if kind not in _KINDS:
@@ -38,7 +38,7 @@ def _field(panel: Mapping[str, Any]) -> dict[str, Any]:
     return defaults
 
 
-def _named(answers: Sequence[Answer]) -> list[Named]:
+def _named(answers: Sequence[QueryResult]) -> list[Named]:
     """Return every series with its legend, interrupted where points are missing."""
     return [
         Named(
@@ -75,7 +75,7 @@ def stacked(series: Sequence[Named]) -> list[Curve]:
     return curves
 
 
-def _chart(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Shown:
+def _chart(panel: Mapping[str, Any], answers: Sequence[QueryResult]) -> Shown:
     series = _named(answers)
     if all(math.isnan(value) for one in series for _, value in one.points):
         return NO_DATA
@@ -120,7 +120,7 @@ def _ends(panel: Mapping[str, Any], points: Points) -> str:
     )
 
 
-def _tiles(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Shown:
+def _tiles(panel: Mapping[str, Any], answers: Sequence[QueryResult]) -> Shown:
     field = _field(panel)
     tiles = []
     for one in _named(answers):
@@ -133,7 +133,7 @@ def _tiles(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Shown:
     return Tiles(tiles) if tiles else NO_DATA
 
 
-def _lanes(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Shown:
+def _lanes(panel: Mapping[str, Any], answers: Sequence[QueryResult]) -> Shown:
     field = _field(panel)
     lanes = []
     for answer in answers:
@@ -157,7 +157,7 @@ _CALCS: dict[str, tuple[str, Callable[[list[float]], float]]] = {
     "min": ("min", min),
 }
 
-_KINDS: dict[str, Callable[[Mapping[str, Any], Sequence[Answer]], Shown]] = {
+_KINDS: dict[str, Callable[[Mapping[str, Any], Sequence[QueryResult]], Shown]] = {
     "timeseries": _chart,
     "stat": _tiles,
     "state-timeline": _lanes,

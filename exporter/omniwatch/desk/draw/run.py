@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omniwatch.desk.draw import picture, prometheus
-from omniwatch.desk.draw.fields import Answer
+from omniwatch.desk.draw.fields import QueryResult
 from omniwatch.desk.draw.queries import Choices, DrawError, queries, values_query
 from omniwatch.desk.draw.sheet import sheet
 from omniwatch.desk.draw.window import Window
@@ -23,7 +23,7 @@ def draw(
     sheets = {}
     for path, model in models.items():
         asked = questions[path]
-        sheets[path] = sheet(model, window, [Answer(each, prometheus.ask(url, each)) for each in asked])
+        sheets[path] = sheet(model, window, [QueryResult(each, prometheus.ask(url, each)) for each in asked])
     for path, drawn in sheets.items():
         picture.write(drawn, path)
         yield path

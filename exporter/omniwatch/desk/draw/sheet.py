@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omniwatch.bundle.dashboard_json import panels
-from omniwatch.desk.draw.fields import Answer, legend
+from omniwatch.desk.draw.fields import QueryResult, legend
 from omniwatch.desk.draw.model import Frame, Mark, Place, Sheet
 from omniwatch.desk.draw.panels import shown
 from omniwatch.desk.draw.window import Window
 
 
-def sheet(model: Mapping[str, Any], window: Window, answers: Sequence[Answer]) -> Sheet:
+def sheet(model: Mapping[str, Any], window: Window, answers: Sequence[QueryResult]) -> Sheet:
     """Lay the answers out as the dashboard has its panels."""
-    at: dict[str, list[Answer]] = {}
+    at: dict[str, list[QueryResult]] = {}
     for answer in answers:
         at.setdefault(answer.question.place, []).append(answer)
     return Sheet(
@@ -43,7 +43,7 @@ def sheet(model: Mapping[str, Any], window: Window, answers: Sequence[Answer]) -
     )
 
 
-def _marks(answers: Sequence[Answer], colour: str) -> list[Mark]:
+def _marks(answers: Sequence[QueryResult], colour: str) -> list[Mark]:
     """Mark where each series begins to have points, and begins again."""
     marks: list[Mark] = []
     for answer in answers:

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from omniwatch.desk.draw.fields import Answer, appearance, levels
+from omniwatch.desk.draw.fields import QueryResult, appearance, levels
 from omniwatch.desk.draw.model import Cell, Grid, Level
 
 Row = dict[str, Any]
 
 
-def grid(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Grid:
+def grid(panel: Mapping[str, Any], answers: Sequence[QueryResult]) -> Grid:
     """Return a table's heads and cells, as its transformations and overrides have them."""
     several = len(answers) > 1
     columns = [f"Value #{answer.question.ref}" if several else "Value" for answer in answers]
@@ -31,7 +31,7 @@ def grid(panel: Mapping[str, Any], answers: Sequence[Answer]) -> Grid:
     return Grid([fields[name].title for name in names], cells)
 
 
-def _joined(answers: Sequence[Answer], columns: Sequence[str], by: str | None) -> list[Row]:
+def _joined(answers: Sequence[QueryResult], columns: Sequence[str], by: str | None) -> list[Row]:
     """Return the rows of all answers; those with the same value of the label `by` are one."""
     rows: dict[Any, Row] = {}
     for answer, column in zip(answers, columns, strict=True):

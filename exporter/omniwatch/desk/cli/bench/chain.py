@@ -183,7 +183,7 @@ def chain(
 def publish(result: Result, json_file: Path | None, markdown_file: Path | None, plot: Path | None) -> None:
     """Print a result's tables and write what was asked for. Raises OSError."""
     from omniwatch.desk.chain import results
-    from omniwatch.desk.chain.report import markdown, terminal
+    from omniwatch.desk.chain.tables import markdown, terminal
     from omniwatch.system import atomic_write
 
     if json_file is not None:

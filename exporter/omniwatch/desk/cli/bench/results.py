@@ -84,7 +84,7 @@ def compare(first: Path, second: Path, as_json: bool, seed: int) -> None:
 
     from omniwatch.desk.chain import compare as comparing
     from omniwatch.desk.chain import results as files
-    from omniwatch.desk.chain.report import columns
+    from omniwatch.desk.chain.tables import columns
 
     try:
         found = list(comparing.compare(files.read(first), files.read(second), seed))

@@ -63,7 +63,7 @@ def resume(
 
     from omniwatch.desk.link import scenario as scenarios
     from omniwatch.desk.link.measure import Run, measure
-    from omniwatch.desk.link.report import markdown, summarise
+    from omniwatch.desk.link.summary import markdown, summarise
 
     networks = {name: scenarios.load(name) for name in names}
     began = time.monotonic()

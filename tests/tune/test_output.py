@@ -15,7 +15,7 @@ from helpers.kernel import Kernel
 from omniwatch.cli import main
 from omniwatch.host import cgroup
 from omniwatch.settings import Server
-from omniwatch.tune import change, report, sample
+from omniwatch.tune import change, output, sample
 from omniwatch.tune.advice import Advice, advise
 from omniwatch.tune.model import Limit
 from omniwatch.tune.sample import Watched
@@ -31,7 +31,7 @@ def watched(cores: float, threads: int = 2) -> Watched:
 def said(limit: Limit, cores: float, **asked: Any) -> tuple[str, Advice]:
     seen = watched(cores)
     advice = advise(seen, limit, cpus=12, frame_s=FRAME_S, has_burst=True, **asked)
-    return "\n".join(report.as_text("qwen3-omni.service", seen, advice, 12, FRAME_S)), advice
+    return "\n".join(output.as_text("qwen3-omni.service", seen, advice, 12, FRAME_S)), advice
 
 
 def test_a_quota_that_hurts_is_shown_beside_what_to_set_instead() -> None:
@@ -63,14 +63,14 @@ def test_a_cap_that_is_too_small_is_said_to_drift_all_the_same() -> None:
 
 def test_json_has_the_same_figures_in_seconds() -> None:
     _, advice = said(PUBLISHED, 0.5, weight=100)
-    found = report.as_json("qwen3-omni.service", watched(0.5), advice, 12)
+    found = output.as_json("qwen3-omni.service", watched(0.5), advice, 12)
     assert (found["cpu_cores"], found["cpu_per_100ms_s"]["p99"], found["threads"]) == (0.5, 0.05, 2)
     assert found["now"]["quota_cores"] == 0.5
     assert found["now"]["blackout_s"] == pytest.approx(0.075)
     assert found["now"]["will_drift"] is True
     assert (found["recommended"]["quota_cores"], found["recommended"]["weight"]) == (None, 900)
     _, fine = said(Limit(None), 0.5, weight=900)
-    assert report.as_json("qwen3-omni.service", watched(0.5), fine, 12)["recommended"] is None
+    assert output.as_json("qwen3-omni.service", watched(0.5), fine, 12)["recommended"] is None
 
 
 @pytest.fixture

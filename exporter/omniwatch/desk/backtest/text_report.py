@@ -13,7 +13,7 @@ from omniwatch.desk.backtest.rules import Standing
 from omniwatch.desk.backtest.run import Findings, Verdict
 from omniwatch.desk.backtest.states import Episode, Labels
 from omniwatch.replay import clock
-from omniwatch.replay.report import plural
+from omniwatch.replay.text import plural
 
 WIDTH = 110
 SEVERITIES = ("page", "ticket")

@@ -15,10 +15,10 @@ from omniwatch import plotting
 from omniwatch.desk.backtest import picture, routes
 from omniwatch.desk.backtest.compare import compare, pairs
 from omniwatch.desk.backtest.json_report import differences, facts
-from omniwatch.desk.backtest.report import comparison, report
 from omniwatch.desk.backtest.rules import Rule, Standing
 from omniwatch.desk.backtest.run import Alert, Findings, Side, Verdict, sent_messages
-from omniwatch.desk.backtest.states import Answer, Episode
+from omniwatch.desk.backtest.states import Episode, Series
+from omniwatch.desk.backtest.text_report import comparison, report
 from omniwatch.settings import Settings
 
 T0 = 1_700_000_000.0
@@ -57,8 +57,8 @@ def verdict(name: str, *episodes: Episode, severity: str = "page") -> Verdict:
 def findings(*verdicts: Verdict, name: str = "mine") -> Findings:
     side = Side(name, Settings(), [one.rule for one in verdicts], [TARGET], ROUTING)
     curves = {
-        "omni_codec_drift_ms": [Answer({"stream": "0"}, [(T0 + t, float(t)) for t in (1, 2, 3, 50, 51)])],
-        "omni_token_rtt_ms": [Answer({"stream": "0"}, [(T0 + t, 500.0) for t in range(90)])],
+        "omni_codec_drift_ms": [Series({"stream": "0"}, [(T0 + t, float(t)) for t in (1, 2, 3, 50, 51)])],
+        "omni_token_rtt_ms": [Series({"stream": "0"}, [(T0 + t, 500.0) for t in range(90)])],
     }
     sent = sent_messages(ROUTING, verdicts, T0 + 100)
     return Findings(side, T0, T0 + 100, 1234, {"json": 2, "utf8": 0}, 1, 105, list(verdicts), curves, sent)

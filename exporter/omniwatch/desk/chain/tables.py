@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from omniwatch.desk.chain import Foreign, Result
-from omniwatch.desk.chain.figures import ROWS, Cell, cells
+from omniwatch.desk.chain.figures import QUANTITIES, Cell, cells
 from omniwatch.desk.chain.statistics import PERCENTILES, Estimate, fewest, fewest_closed, share_interval
 from omniwatch.probe.words import word_error_rate
 
@@ -83,13 +83,13 @@ def _main(found: Sequence[Cell], foreign: Sequence[Foreign]) -> Table:
     failed = [f"{c.failed} of {len(c.turns)} {_share(c.failed, len(c.turns))}" for c in found]
     others = [UNKNOWN if f.failed is None else f"{f.failed} of {f.completed + f.failed}" for f in foreign]
     table.append(["turns failed", "", *failed, *others])
-    for row in ROWS:
+    for quantity in QUANTITIES:
         for percent in PERCENTILES:
-            own = [_cell(c.estimate(row, percent)) if c.values(row) else UNKNOWN for c in found]
-            their = [f.figures.get(f"{row.name} p{percent}") for f in foreign]
+            own = [_cell(c.estimate(quantity, percent)) if c.values(quantity) else UNKNOWN for c in found]
+            their = [f.figures.get(f"{quantity.name} p{percent}") for f in foreign]
             cells_ = [*own, *(UNKNOWN if v is None else seconds(v) for v in their)]
             if any(cell != UNKNOWN and not cell.startswith("n=") for cell in cells_):
-                table.append([row.words, f"P{percent}", *cells_])
+                table.append([quantity.words, f"P{percent}", *cells_])
     for place, words in (
         (0, "audio seconds a second, all clients"),
         (1, "text tokens a second, all clients"),
