@@ -13,7 +13,7 @@ import pytest
 from helpers.bundles import SUBJECTS, changed_settings, failing, rendered
 from omniwatch.bundle import render
 from omniwatch.bundle.yaml_text import load_yaml
-from omniwatch.desk.backtest.rules import seconds
+from omniwatch.desk.durations import seconds
 from omniwatch.settings import Settings
 
 MOST = 7

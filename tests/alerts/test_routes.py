@@ -12,7 +12,7 @@ import yaml
 from helpers import inhibition
 from helpers.bundles import rendered
 from omniwatch.bundle import catalogue, trial_page
-from omniwatch.desk.backtest.rules import seconds
+from omniwatch.desk.durations import seconds
 from omniwatch.settings import SettingsError, parse
 
 CONFIG = "deploy/alertmanager/alertmanager.yml"

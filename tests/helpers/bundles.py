@@ -13,7 +13,7 @@ import msgspec
 
 from omniwatch.bundle import data, render
 from omniwatch.bundle.yaml_text import load_yaml
-from omniwatch.desk.backtest.rules import seconds
+from omniwatch.desk.durations import seconds
 from omniwatch.settings import Alerts, Settings, Site
 
 HOSTILE = """ssh -J 'a b' ops@{ .Device }} `x` {% x %} [[ y ]] "z" \\ # & <b> : $(id) 设备"""

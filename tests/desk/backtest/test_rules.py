@@ -76,20 +76,6 @@ def test_every_rendered_rule_is_read_and_its_expression_understood():
 
 
 @pytest.mark.parametrize(
-    ("text", "length_s"),
-    [("", 0), ("0", 0), (0, 0), ("15s", 15), ("1m30s", 90), ("5m", 300), ("1d2h", 93_600), ("250ms", 0.25)],
-)
-def test_durations_are_prometheus(text, length_s):
-    assert rules.seconds(text) == length_s
-
-
-@pytest.mark.parametrize("text", ["5", "s", "1.5s", "1s1m", "five"])
-def test_what_is_no_duration_is_said(text):
-    with pytest.raises(ValueError, match=f"expected a duration such as 15s or 1m30s, got {text!r}"):
-        rules.seconds(text)
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("groups: {", "x.yaml: while parsing"),

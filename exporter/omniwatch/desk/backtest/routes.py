@@ -10,8 +10,8 @@ import msgspec
 import yaml
 
 from omniwatch.desk.backtest.errors import BacktestError
-from omniwatch.desk.backtest.rules import seconds
 from omniwatch.desk.backtest.states import Labels
+from omniwatch.desk.durations import seconds
 
 _MATCHER = re.compile(r'\s*([A-Za-z_]\w*)\s*(=~|!~|!=|=)\s*("?)(.*?)\3\s*', re.ASCII | re.DOTALL)
 GROUP_WAIT, GROUP_INTERVAL, REPEAT_INTERVAL = "30s", "5m", "4h"

@@ -15,6 +15,7 @@ from omniwatch.desk import promql
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.states import Hold
 from omniwatch.desk.backtest.templates import TEMPLATED, is_template
+from omniwatch.desk.durations import seconds
 from omniwatch.metrics.stream_metrics import FAMILIES, HISTOGRAMS
 
 ASSUMED = frozenset(
@@ -35,10 +36,6 @@ ASSUMED = frozenset(
 HEARTBEAT = "none"
 """The severity of an alert that fires as long as the chain works."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`'
-_DURATION = re.compile(
-    r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII
-)
-_UNITS_S = (365 * 86_400, 7 * 86_400, 86_400, 3600, 60, 1, 0.001)
 
 
 class Standing(enum.Enum):
@@ -132,17 +129,6 @@ def parse(text: str, file: str, default_interval_s: float) -> list[Rule]:
 def uncommented(expression: str) -> str:
     """Return PromQL without its comments."""
     return re.sub(rf"({_QUOTED})|#[^\n]*", lambda match: match[1] or "", expression)
-
-
-def seconds(text: str | int) -> float:
-    """Read a duration of Prometheus', such as 1m30s or 0; "" is 0. Raises ValueError."""
-    text = str(text)
-    match = _DURATION.fullmatch(text)
-    if text == "0":
-        return 0.0
-    if match is None:
-        raise ValueError(f"expected a duration such as 15s or 1m30s, got {text!r}")
-    return sum(int(number) * unit for number, unit in zip(match.groups(), _UNITS_S, strict=True) if number)
 
 
 def asked(rule: Rule) -> list[promql.Selector]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import NamedTuple
 
-_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+from omniwatch.desk import durations
+
 _STEPS_MS = (
     *((10, 1), (15, 10), (35, 20), (75, 50), (150, 100), (350, 200), (750, 500), (1500, 1000), (3500, 2000)),
     *((7500, 5000), (12_500, 10_000), (17_500, 15_000), (25_000, 20_000), (45_000, 30_000), (90_000, 60_000)),
@@ -40,11 +40,14 @@ class Window(NamedTuple):
 
 
 def seconds(text: str) -> float:
-    """Read a duration such as 30m, 5s or 250ms. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smhdw])", text.strip())
-    if match is None or not float(match[1]):
+    """Read a duration such as 30m, 1.5h or 250ms, longer than 0. Raises ValueError."""
+    try:
+        found = durations.seconds(text.strip(), fractions=True)
+    except ValueError:
+        found = 0.0
+    if not found:
         raise ValueError(f"expected a time such as 30m or 90s, got {text!r}")
-    return float(match[1]) * _UNITS_S[match[2]]
+    return found
 
 
 def duration(length_s: float) -> str:
