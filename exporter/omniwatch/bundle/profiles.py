@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from msgspec import Meta
 
 from omniwatch.bundle import data
 from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.system.closest import closest
 from omniwatch.system.errors import UserError
 
 FOLDER = "deploy/profiles"
@@ -293,8 +293,8 @@ def _advice(flag: str, known: set[str]) -> str:
     instead, why = _INSTEAD.get(flag, ("", ""))
     if instead in known:
         return f"the closest is {instead} ({why})"
-    close = difflib.get_close_matches(flag, known, n=1, cutoff=0)
-    return f"the closest is {close[0]}" if close else "it knows none"
+    close = closest(flag, sorted(known))
+    return f"the closest is {close}" if close else "it knows none"
 
 
 def stage_shares(profile: Profile) -> dict[str, float]:
