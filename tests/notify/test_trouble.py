@@ -91,7 +91,7 @@ def test_whatever_a_robot_or_its_address_is_the_next_message_is_carried(
     assert bridge.answer("/-/healthy", None)[0] == 200
     (tmp_path / "url").write_text(stand_in.url)
     wait_until(lambda: stand_in.taken)
-    assert caplog.records[0].fields["why"] == ("NotifyError" if url else "MalformedError")
+    assert caplog.records[0].fields["error"] == ("NotifyError" if url else "MalformedError")
     assert "tok" not in caplog.text + capfd.readouterr().err
 
 
@@ -216,7 +216,7 @@ def test_where_nothing_can_be_written_it_is_told_once_and_messages_wait_in_memor
     (tmp_path / "url").write_text(stand_in.url)
     wait_until(lambda: len(stand_in.taken) == 2)
     told = [record for record in caplog.records if record.name.endswith("queue_file")]
-    assert [(one.message, one.fields["why"]) for one in told] == [
+    assert [(one.message, one.fields["error"]) for one in told] == [
         ("what waits cannot be written, and is lost if this ends", "File exists")
     ]
 
@@ -285,7 +285,7 @@ def told(tmp_path, caplog):
         url = f"http://127.0.0.1:{robot.server_address[1]}/cgi-bin/webhook/send?key=6b1f-SECRET-77aa"
         bridge = WebhookServer(notify(tmp_path, url))
         bridge.answer("/page", webhook())
-        wait_until(lambda: any(record.getMessage() == "given up" for record in caplog.records))
+        wait_until(lambda: any(record.getMessage() == "message given up" for record in caplog.records))
         robot.shutdown()
         robot.server_close()
         return " ".join(str(getattr(record, "fields", "")) for record in caplog.records)

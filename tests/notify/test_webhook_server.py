@@ -86,7 +86,7 @@ def test_a_wrong_signature_is_tried_again_until_the_clock_is_set_or_its_time_is_
     wait_until(counted(bridge, 'omniwatch_notify_given_up_total{robot="feishu-0"} 1.0'))
     assert stand_in.attempts == 2
     assert stand_in.taken == []
-    assert "not delivered in time" in [record.fields["why"] for record in caplog.records]
+    assert "not delivered in time" in [record.fields["error"] for record in caplog.records]
     assert "tok" not in caplog.text
 
 

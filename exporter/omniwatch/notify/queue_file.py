@@ -119,4 +119,4 @@ class QueueFile:
         ]  # fmt: skip
 
     def _warn(self, what: str, why: str | None) -> None:
-        log.warning(what, extra={"fields": {"file": f"{self._directory}/{NAME}", "why": why}})
+        log.warning(what, extra={"fields": {"file": f"{self._directory}/{NAME}", "error": why}})

@@ -107,7 +107,7 @@ class Sender:
             with self._news:
                 self._metrics.attempts.labels(self._name, verdict.value).inc()
                 if verdict is Verdict.LATER:
-                    log.warning("not delivered, will be tried again", extra=self._about(message, why))
+                    log.warning("message not delivered, will be tried again", extra=self._about(message, why))
                     self._outbox.failed(self._now())
                     continue
                 self._outbox.settled(parts)
@@ -143,7 +143,7 @@ class Sender:
     def _give_up(self, given_up: list[messages.Message], why: str) -> None:
         for message in given_up:
             self._metrics.given_up.labels(self._name).inc()
-            log.error("given up", extra=self._about(message, why))
+            log.error("message given up", extra=self._about(message, why))
         if given_up:
             self._changed()
 
@@ -152,7 +152,7 @@ class Sender:
         self._kept.keep(self._place, self._outbox.waiting)
 
     def _about(self, message: messages.Message, why: str) -> dict[str, dict[str, str]]:
-        return {"fields": {"robot": self._name, "title": message.title, "why": why}}
+        return {"fields": {"robot": self._name, "title": message.title, "error": why}}
 
 
 def without(text: str, *secrets: str) -> str:
