@@ -1,6 +1,9 @@
 """Model the player: when each frame plays, and the drift between voice and picture. Pure.
 
-This is the player model of the event contract.
+The event contract describes this player. `omniwatch.core.drift` models it from the other end of the network, and the two
+differ on purpose. The client counts audio when it has arrived and knows the clock of the picture that it shows; it corrects
+the drift by dropping audio or pausing. The sidecar knows only the events of the server: audio sent or arrived, video
+received, and what the client reported. It computes the rest.
 """
 
 from __future__ import annotations
