@@ -3,9 +3,9 @@
 Each frame of speech carries the header, little-endian: `uint32 frame_id` (+1 every 80 ms), `uint16 checksum`,
 `uint8 expert_mask`, `uint8 reserved`. On a byte stream follow `uint32 length` of the payload, `uint32 part`, the payload.
 
-Speech is part 0 of its frame, and its `reserved` is 0. What else a turn says (text, say) takes no frame id, for ids count
-80 ms each: it is part 1, 2, 3 … of the last frame before it, and `reserved` is its `Kind`. So (frame_id, part) is the
-place in a turn, and before any speech the frame is the one before the turn's first.
+Speech is part 0 of its frame, and its `reserved` is 0. Ids count 80 ms of speech each, so text and other
+content takes no id: it is part 1, 2, 3 … of the last frame before it, and `reserved` is its `Kind`. So (frame_id, part)
+is the place in a turn. Before any speech, the frame is the one before the turn's first.
 """
 
 from __future__ import annotations

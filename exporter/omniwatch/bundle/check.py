@@ -143,7 +143,7 @@ def summary(results: Iterable[Result]) -> str:
 
 
 def check_delivery(settings: Settings) -> list[Result]:
-    """Check that these settings have a person told of a page."""
+    """Check that a page reaches a person with these settings."""
     wrong = [
         Result(Status.FAILED, "delivery", "omniwatch.yaml", fault) for fault in delivery.faults(settings)
     ]

@@ -1,7 +1,7 @@
 """Collect the program's files for a device: an environment of its own, copied from the running program.
 
-Nothing is downloaded: this package, the packages it needs and their compiled parts are taken from where they are imported
-from now, and the environment uses the same interpreter, or the system's of the same version.
+Nothing is downloaded. This package, the packages it needs and their compiled parts are copied from where this process
+imports them. The environment uses the same interpreter, or the system's of the same version.
 """
 
 from __future__ import annotations

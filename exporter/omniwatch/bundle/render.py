@@ -56,9 +56,15 @@ def render(
     """Render every template below alerts/ and deploy/, expand the dashboards to Grafana's JSON and add the runbooks as
     they are, in the order of their paths. With `only`, these files of `paths` alone.
 
-    The fields of `settings` are the templates' variables (webhooks that are not said are the bridge's), the `defaults` of
-    all, the model server's `profile`, and `panel_of`: for an alert's name the panel that shows it. So are the `catalogue` of
-    alerts, and `worst_first`, `by_fault` and `inhibitions` of it. The same settings give the same bytes. Raises RenderError.
+    The templates' variables are:
+
+    - the fields of `settings`; a webhook that is not set is the bridge's
+    - `defaults`: the settings' defaults
+    - `profile`: the model server's
+    - `panel_of`: by an alert's name the panel that shows it
+    - `catalogue` of alerts, and its `worst_first`, `by_fault` and `inhibitions`
+
+    The same settings give the same bytes. Raises RenderError.
     """
     root = root or data.root()
     sources = _sources(root)

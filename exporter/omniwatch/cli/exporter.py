@@ -85,7 +85,7 @@ def command(
     def certificates(settings: Settings) -> Certificates:
         files = of_settings(settings)
         if web_config is not None:
-            # At the start it was read; one that does not hold since is told of where it is served from.
+            # It was valid at the start. The web server reports a later change that is not.
             with suppress(WebConfigError):
                 files |= certificate_files(web_config)
         return Certificates(files)

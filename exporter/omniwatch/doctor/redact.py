@@ -124,8 +124,9 @@ _RUN = re.compile(r"[A-Za-z0-9]{10,}")
 _HEX = re.compile(r"(?<![A-Za-z0-9])(?!0x)(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{16,}(?![A-Za-z0-9])")
 _CHANGE = re.compile(r"(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[a-z0-9]|(?<=[0-9])[A-Za-z]")
 RANDOM_CHANGES = 0.45
-"""Share of neighbours of another kind (capital, small, digit) from which on a run of letters and digits is no name: it is
-0.62 in random ones, and up to 0.4 where words are written together."""
+"""Least share of neighbours of another kind (capital, small, digit) for which a run of letters and digits is a key.
+
+The share is 0.62 in random runs, and up to 0.4 where words are written together."""
 _NAMED = re.compile(
     r"(?:token|key|password|secret|session|stream|id|value|code|verifier|authenticate|response|nonce|hook|redacted)[^\w\r\n]{1,6}$",
     re.IGNORECASE,

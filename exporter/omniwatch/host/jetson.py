@@ -1,7 +1,7 @@
 """A Jetson's own signals from sysfs: GPU, rails, temperatures, throttling, power mode, memory. No root, no subprocess.
 
-Nodes move between JetPack 5, 6 and 7, appear late in the boot and go away while a block is powered down: they are
-looked for at each scrape, and what is not there is absent, not 0.
+Nodes move between JetPack 5, 6 and 7, appear late in the boot and go away while a block is powered down. So each scrape
+looks for them anew; a missing node is absent from the metrics, not 0.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ class Intake:
         """Whether the source could be read since this machine was started."""
 
     def step(self, table: StreamTable, budget: int) -> bool:
-        """Read about `budget` bytes and apply them; return whether there was anything, or is more.
+        """Read about `budget` bytes and apply them; return whether to read on without a pause.
 
-        Where there was more, but no line in it, there is no reason to wait.
+        That is so when the source returned lines, and when it has more to read, though no whole line yet.
         """
         chunk = self.source.read(budget)
         if chunk:

@@ -32,9 +32,9 @@ Line = TypeVar("Line", bound=Numbered)
 class SequenceTracker(msgspec.Struct):
     """The number each writer of a source is expected to use next. It is its own checkpoint: encode it, decode it.
 
-    `lost` counts numbers that never came, `repeated` those that came again. `settled`: the source was once read to
-    its end, so that a writer not met before is met from its first line; before that, one may have begun at any
-    number, rotated away by then. Whoever reads the source sets it when that says `caught_up`.
+    `lost` counts numbers that never came, `repeated` those that came again. `settled`: the source was once
+    read to its end, so a new writer is met from its first line. Before that, a writer's first lines may have been rotated
+    away, and it may begin at any number. The reader of the source sets it when the source says `caught_up`.
     """
 
     writer: str | None = None

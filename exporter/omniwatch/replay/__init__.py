@@ -1,7 +1,7 @@
 """Replay a recording in event time: each stream's course, and when the contract's rules would have fired.
 
-Samples are taken as Prometheus would scrape, rules evaluated as it would evaluate them, all at whole multiples of their
-intervals: where in the interval a real server's evaluations fall differs from site to site.
+Samples are taken as Prometheus would scrape, and rules evaluated as it would evaluate them. Both happen at whole multiples
+of their intervals; a real server's offset within the interval differs from site to site.
 """
 
 from __future__ import annotations

@@ -71,10 +71,10 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The mail server, needed when an `email_to` is set."""
 
     def beside(self, notify: Notify) -> Receivers:
-        """Return them with every webhook said: what is not is the bridge's, or none where the bridge has nobody to tell.
+        """Return them with every webhook set: one that is not becomes the bridge's, or none where no robot takes that severity.
 
-        Pages that nobody else is told go to the bridge all the same, and so do tickets where nobody is told anything: what
-        fails there is seen, by the centre of a fleet for one.
+        Pages that no other receiver takes go to the bridge all the same, and so do tickets where no receiver takes anything.
+        Their failures are then counted, and the centre of a fleet sees them.
         """
         host, port = host_and_port(notify.listen_address)
         # Where the bridge listens everywhere, it is reached here.

@@ -10,7 +10,7 @@ from omniwatch.system import atomic_write
 from omniwatch.system.errors import UserError
 
 VERSION = 1
-"""Of what payloads mean. A file of another version is refused, and the run starts over."""
+"""Format of the payload. `load` rejects a file of another version, and the sidecar starts over."""
 
 _MAGIC = b"omniwatch"
 _HEADER = struct.Struct(f">{len(_MAGIC)}sHII")
@@ -21,12 +21,14 @@ class CheckpointError(UserError):
 
 
 def save(path: Path, payload: bytes) -> None:
-    """Replace the checkpoint at once, by a rename: whoever is killed in between leaves the old one. Raises OSError.
+    """Replace the checkpoint by a rename: a process killed meanwhile leaves the old file whole. Raises OSError.
 
-    It does not wait for the disk: that takes milliseconds to tenths of a second on flash, too long before each scrape, and
-    would guard only against a crash of the whole machine, after which the newest checkpoint may be missing or damaged,
-    which `load` tells; but the event files, on a tmpfs, are then gone, too. Written it is all the same, soon and each time,
-    unless the directory is on a tmpfs (ext4 writes out what is renamed over a file): save what changed, and only that.
+    It does not wait for the disk. On flash that takes milliseconds to tenths of a second, too long before each scrape, and
+    it would help only when the whole machine crashes. The newest checkpoint may then be missing, or damaged, which `load`
+    detects. The event files, on a tmpfs, are lost in such a crash as well.
+
+    Call it only when the payload has changed. Unless the directory is on a tmpfs, each call is soon a write to the disk:
+    ext4 writes out a file that is renamed over another.
     """
     atomic_write.replace(path, _HEADER.pack(_MAGIC, VERSION, len(payload), zlib.crc32(payload)) + payload)
 

@@ -113,9 +113,9 @@ class Journal:
 
     Each start first runs journalctl up to the journal's present end, every boot since the cursor included, and then
     follows. Without a cursor it begins with the present boot. Where entries behind the cursor were deleted, reading
-    goes on with the next there is. Other messages are no errors: `foreign` counts them, and `multiline` the entries
-    of several lines, each then taken for a line of its own. journald itself cuts what a service prints at its
-    LineMax (48 KiB): of such a line come an invalid one and a foreign one.
+    goes on with the next there is. Other messages are no errors; `foreign` counts them. An entry of several lines is
+    taken line by line, and `multiline` counts such entries. journald cuts what a service prints at its LineMax (48 KiB):
+    a longer line arrives as an invalid one and a foreign one.
 
     `argv_prefix` is the command with its options, `clock` seconds that never go back. Raises SourceError for what
     cannot be a unit's name; a journalctl that is missing or fails is an `error`, and is tried again.

@@ -156,8 +156,8 @@ def _age(file: File) -> tuple[int, int, str]:
 def later(seen: Survey, held: tuple[int, int] | None, mtime_ns: int) -> list[File]:
     """List the files that follow the held one, oldest first, the path's own last.
 
-    A held file that is not among those seen is placed by the time of its last write, before what is as old: a file
-    read again does less harm than one left out, for its lines carry their numbers.
+    A held file that is not among those seen is placed by the time of its last write, before files of the same time. A file
+    read twice does less harm than one left out: its lines carry numbers, so repeated ones are skipped.
     """
     current, order = seen.current, list(seen.rotated)
     if current and current.key == held:

@@ -20,8 +20,8 @@ class Stdin:
     """A descriptor that others may share, hence polled before each read rather than made non-blocking.
 
     A line over 64 KiB is dropped and counted. When the input ends, a last line without an end is returned if it is
-    whole JSON, else counted as truncated; from then on the source is down with the error "end of input", nothing
-    is left unread, and the sidecar goes on serving. There is no position to remember: what was read is gone.
+    whole JSON, else counted as truncated. From then on the source is down with the error "end of input", and nothing is
+    left unread; the sidecar goes on serving. There is no position to remember: what was read is gone.
 
     Raises SourceError when the descriptor is closed or a directory.
     """

@@ -1,11 +1,11 @@
 """Follow one path: each line once, across rotation, truncation and restarts.
 
 What has been consumed is one position: a file, an offset in it, and the last bytes before that offset. Each read
-takes these bytes again: where they are no longer the same, the file was rewritten (truncated, perhaps grown past the
-old offset since, or its inode used anew), and the position is looked for in the copies beside it, else what was
-written after it is read from its first byte. Nothing is buffered: a line without an end stays in the file until it
-has one. So the position after `read` is that of the bytes returned so far, and whoever saves it together with what
-came of them counts each line once.
+compares these bytes with the file. If they differ, the file was rewritten: truncated, perhaps grown past the old offset
+since, or its inode used anew. The position is then looked for in the copies beside it. If no copy has it, the rewritten
+file is read from its first byte. Nothing is buffered: a line without an end stays in the file until it has one. So the
+position after `read` is that of the bytes returned so far. A caller that saves it together with its own results counts
+each line once.
 
 A file the path no longer names is finished when a later one has content and the older, read after that was seen, has
 no more. So nothing depends on time: a writer that still has the old file open (its log was rotated under it) is heard

@@ -162,7 +162,7 @@ class ChatObserver:
         return self._report_id
 
     def _end_unheard(self, reason: str) -> None:
-        """Tell of a streamed answer that ends before it begins; of any other it is not known whether it would have spoken."""
+        """Report a streamed answer that fails before its first sound. Of any other it is unknown whether it holds speech."""
         streamed = self._request is None or self._request.stream
         if reason != "completed" and streamed and self._asked_at and self._may_speak() and not self._over:
             self._listener = self._context.listener(self._claim_name())

@@ -9,8 +9,8 @@ from omniwatch.probe import TurnFailedError
 class Speech:
     """Speech of one source, in pieces of any size. A WAV may be cut anywhere; another may follow it.
 
-    `rate_hz` is what the server said beside the sound, or is known of it, with one channel; a WAV's header overrules it where
-    `stated` is False, and must agree with it where it is True.
+    `rate_hz` is what the server said beside the sound, or is known of it, with one channel. With `stated`, a WAV's header
+    must agree with it; without, the header overrules it.
     """
 
     def __init__(self, rate_hz: float, *, stated: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Estimate percentiles of few turns, with intervals that hold. Pure.
 
-A percentile's interval is a pair of order statistics: the number of turns below the true percentile is binomial, so the
-ranks between which it lies with the stated confidence follow from n and p alone, whatever the distribution of the
-times (David and Nagaraja, Order Statistics, section 7.1). A bootstrap cannot do this for a P99 of 100 turns: it never draws
+A percentile's interval is a pair of order statistics (David and Nagaraja, Order Statistics, section 7.1). The number of
+turns below the true percentile is binomial, whatever the distribution of the times. So the ranks between which the
+percentile lies, with the stated confidence, follow from n and p alone. A bootstrap cannot do this for a P99 of 100 turns: it never draws
 a value larger than the largest one seen.
 """
 
@@ -65,8 +65,8 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 def ranks(n: int, percent: float, confidence: float = CONFIDENCE) -> Ranks:
     """Return the ranks between which the percentile lies with at least that confidence.
 
-    Each end is missed with at most half of the rest: `low` is the largest l with P(B < l) <= rest/2, `high` the smallest
-    u with P(B >= u) <= rest/2, where B ~ Binomial(n, percent/100) counts the values below the percentile.
+    B ~ Binomial(n, percent/100) counts the values below the percentile. Each end is missed with at most half of the rest:
+    `low` is the largest l with P(B < l) <= rest/2, `high` the smallest u with P(B >= u) <= rest/2.
     """
     tail = (1 - confidence) / 2
     below = _cumulative(n, percent / 100)

@@ -1,7 +1,7 @@
 """Watch the servers' memory and the device's energy while they are asked, through what the kernel says.
 
-What is *held* is what a server has taken; what is *needed* is that without the part of its KV cache that was never
-used. vLLM takes its share of the memory when it starts, so the two differ.
+*Held* is the memory that a server has taken. *Needed* is the same without the part of its KV cache that was never used.
+vLLM takes its share of the memory when it starts, so the two differ.
 """
 
 from __future__ import annotations

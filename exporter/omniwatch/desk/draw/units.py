@@ -12,7 +12,7 @@ _LARGE = ("", " K", " Mil", " Bil", " Tri", " Quadr")
 
 
 class _Step(NamedTuple):
-    """From this value on, so much is one, with this after it."""
+    """One scale of a unit: from `least` on, a value is divided by `one`, and `suffix` follows it."""
 
     least: float
     one: float

@@ -1,7 +1,7 @@
 """Measure resumption over a network: turns heard, and for each return how long the listener waited.
 
-The client, the middleware and the relay are the ones that run in production; the connections are memory and the clock
-is virtual, so that hours pass in seconds and the same seed gives the same numbers.
+The client, the middleware and the relay are the ones that run in production. The connections are in memory and the clock
+is virtual: hours pass in seconds, and the same seed gives the same numbers.
 """
 
 from __future__ import annotations

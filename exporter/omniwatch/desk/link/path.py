@@ -1,7 +1,7 @@
 """Compute when sent data arrives: bursts of loss, TCP's retransmissions, outages. Pure, by a seed.
 
-TCP is modelled as a listener meets it: a lost segment holds up all behind it, for a round trip if at least three
-segments follow it (fast retransmit), else for the retransmission timeout, which doubles each time it is lost again. A
+TCP is modelled as a listener meets it: a lost segment holds up all behind it. If at least three segments follow, the
+delay is a round trip (fast retransmit). Else it is the retransmission timeout, which doubles with each further loss. A
 handshake retries after 1, 2, 4 … s. Left out: the congestion window (`down_kbit` stands for what a connection gets) and
 lost acknowledgements (the next one makes up for them).
 """
