@@ -15,6 +15,8 @@ from helpers.paths import CLONE
 
 LONGEST = 140
 PAGES = ("*.md", "docs/**/*.md", "runbooks/*.md")
+RUNBOOK_FACTS = "Severity: "
+"""How the line begins that names a runbook's facts; programs read it, so it stays one line."""
 CODE = (".ci/*.py", "docs/*.py", "exporter/**/*.py", "tests/**/*.py")
 
 
@@ -34,7 +36,7 @@ def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
             inside = None if generated else inside
         elif fence or generated:
             inside = "code" if fence else "generated"
-        elif not line.lstrip().startswith(("|", "![")):
+        elif not line.lstrip().startswith(("|", "![", RUNBOOK_FACTS)):
             yield number, line
 
 

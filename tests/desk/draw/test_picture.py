@@ -246,8 +246,14 @@ def test_targets_are_a_file_of_each_or_the_one_that_is_named(tmp_path):
         (["--var", "city=x"], "no variable 'city' on omni-streaming"),
         (["traffic"], 'no dashboard "traffic"'),
         (["--prometheus.url", "http://127.0.0.1:{port}"], "http://127.0.0.1:{port}/api/v1/query: "),
-        (["--prometheus.url", "nowhere"], "unknown url type"),
-        (["--prometheus.url", "http://host:abc"], "http://host:abc/api/v1/query: nonnumeric port: 'abc'"),
+        (
+            ["--prometheus.url", "nowhere"],
+            "nowhere/api/v1/query: expected http://HOST:PORT or https://HOST:PORT",
+        ),
+        (
+            ["--prometheus.url", "http://host:abc"],
+            "http://host:abc/api/v1/query: Port could not be cast to integer value as 'abc'",
+        ),
         (["--prometheus.url", "http://[::1"], "http://[::1/api/v1/query: Invalid IPv6 URL"),
     ],
 )
