@@ -48,8 +48,8 @@ class WebhookServer:
             raise NotifyError(f"{settings.listen_address}: no name of a host") from error
         self.address = f"{settings.listen_address.rpartition(':')[0]}:{self._server.server_address[1]}"
         for message in kept.drop_unknown(places):
-            fields = {"title": message.title, "why": "the settings no longer name its robot"}
-            log.error("given up", extra={"fields": fields})
+            fields = {"title": message.title, "error": "the settings no longer name its robot"}
+            log.error("message given up", extra={"fields": fields})
         for sender in self.senders:
             sender.start()
 
