@@ -76,6 +76,7 @@ def test_a_dashboard_that_is_not_json_fails_and_so_do_the_links_to_it(tmp_path):
     assert "FAILED: dashboard: dashboards/fleet.json: panel 1: no dashboard omni-streaming" in found
 
 
+@pytest.mark.programs
 def test_a_query_that_promtool_cannot_read_is_a_failure(tmp_path):
     target = first(STREAMING)["targets"][0] | {"expr": "nonsense(up)"}
     bundle = changed(rendered(tmp_path), targets=[target])

@@ -12,10 +12,8 @@ import trustme
 
 from helpers.client_fuzz import compile_fuzzer, fuzz_cpp, fuzz_python, fuzz_sockets
 
-pytestmark = pytest.mark.programs
-
 # The compiler, with two sanitizers, may take a busy machine more than the two minutes that a test has.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.programs, pytest.mark.timeout(300)]
 SECONDS = 30.0
 """For all; `make bench` runs ten times as long, from other seeds."""
 

@@ -34,6 +34,7 @@ SILENT = {
     "device: panel 29 D": "no bridge to chat robots runs here",
     "device: panel 30 A": "no setting names a certificate",
     "fleet: panel 1 A": "no device is silent",
+    "streaming: panel 40 B": "no kernel was asked that does not answer",
     "fleet: panel 11 A": "no agent with a queue runs here",
 }
 """Queries that must be empty in this run, and why."""

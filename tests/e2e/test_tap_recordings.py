@@ -15,7 +15,7 @@ from helpers.paths import TESTS
 from helpers.recording_server import CLOSE, call, serving
 from helpers.scripted_tap import Clock, acted, read_events, recorded_steps, turn_numbers
 from helpers.waiting import wait_until
-from helpers.wire import EXPECTED
+from helpers.wire import EXPECTED, assert_as_expected
 from omniwatch import events as ev
 from omniwatch.tap import Tap
 
@@ -36,7 +36,7 @@ def test_as_fast_as_they_pass_on_the_recorded_clock(tmp_path, name):
     with serving(Tap(app, environ={"OMNIWATCH_EVENTS": str(path)}, clock=clock, monotonic=clock)) as port:
         asyncio.run(call(port, name, paced=False))
     for got, expected in zip(turn_numbers(read_events(path)), EXPECTED[name], strict=True):
-        assert tuple(got) == pytest.approx(tuple(expected), abs=0.06)
+        assert_as_expected(got, expected)
 
 
 def test_at_the_pace_they_were_made_at(tmp_path):

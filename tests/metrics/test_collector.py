@@ -7,6 +7,7 @@ import re
 import subprocess
 from math import inf
 
+import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
@@ -80,6 +81,7 @@ def test_golden_exposition(tmp_path, update_golden):
     assert shown == GOLDEN.read_text(), "look at the difference; if it is meant, run pytest --update-golden"
 
 
+@pytest.mark.programs
 def test_promtool_objects_to_the_contract_names_and_to_nothing_else():
     shown = exposition(ScrapeSnapshot(T0 + 40, fed(two_streams())))
     said = subprocess.run(

@@ -16,7 +16,7 @@ from helpers.scripted_tap import (
     turn_numbers,
     wav,
 )
-from helpers.wire import EXPECTED
+from helpers.wire import EXPECTED, assert_as_expected
 
 
 def test_a_conversation(tapped):
@@ -58,7 +58,7 @@ def test_a_conversation(tapped):
 def test_recordings_of_the_real_server_give_their_numbers(tapped, name):
     tapped.connect(recorded_steps(name))
     for got, expected in zip(turn_numbers(tapped.events()), EXPECTED[name], strict=True):
-        assert tuple(got) == pytest.approx(tuple(expected), abs=0.06)
+        assert_as_expected(got, expected)
 
 
 def test_servers_before_0_30_name_the_audio_otherwise(tapped):

@@ -363,7 +363,7 @@ class StreamTable:
             totals.expert_masks[mask] += count
         if not unheard:
             return
-        player = stream.player
+        player, starved_s = stream.player, 0.0
         if player.kernel:
             self._wait_for_word(stream, t)
             self._count_underrun(stream, player.send(t, dur_ms, self._buffer_s))
@@ -371,12 +371,14 @@ class StreamTable:
             player.end_t += dur_s
             player.sent_ms += dur_ms
         else:
-            self._count_underrun(stream, player.send(t, dur_ms, self._buffer_s))
+            starved_s = player.send(t, dur_ms, self._buffer_s)
+            self._count_underrun(stream, starved_s)
         pts_ms, picture_ms = event.pts_ms, event.video_pts_ms
         if pts_ms is not None and picture_ms is not None:
             stream.stated = True
             self._sample(stream, t, pts_ms - picture_ms)
-        elif not stream.stated and not player.kernel and not stream.has_picture(t):
+        elif not stream.stated and not player.kernel and (starved_s or not stream.has_picture(t)):
+            # A picture samples the drift with each frame; the turn may be over before the next one.
             self._sample_model(stream, t)
 
     def _begins_turn(self, stream: Stream, event: events.Audio) -> bool:
