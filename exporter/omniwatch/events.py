@@ -124,6 +124,8 @@ class Arrived(Event, tag="arrived"):
     """How long before `t` the last of it arrived."""
     rtt_ms: Span | None = None
     """Smoothed round trip of the connection, as the kernel has it."""
+    least_rtt_ms: Span | None = None
+    """Least round trip of the connection, half of which the kernel's word took to come back. Absent: the least `rtt_ms`."""
     waiting: Bytes = 0
     """Bytes that the kernel holds and the client has not acknowledged."""
     retrans: Count = 0

@@ -175,6 +175,13 @@ def test_of_a_path_with_a_queue_the_least_round_trip_counts():
     assert live.rtt_ms(stream, T0 + 5.7) == pytest.approx(300)
 
 
+def test_the_least_round_trip_is_the_kernels_where_it_is_stated():
+    live = table()
+    feed(live, asks_kernel(0), audio(0.5, turn=1, dur_ms=1000.0))
+    stream = feed(live, arrived(1.2, 1000, ago_ms=150, rtt_ms=180, least_rtt_ms=100.0))
+    assert live.rtt_ms(stream, T0 + 1.2) == pytest.approx(1200 - 150 + 50)
+
+
 def test_answers_count_in_the_order_of_arrival():
     live = table()
     feed(live, asks_kernel(0), audio(0.5, turn=1, dur_ms=1000.0))

@@ -30,8 +30,29 @@ def test_speech_has_arrived_once_the_client_acknowledged_it(host):
             arrived = call.until_arrived(chunk * CHUNK_MS)
             assert (arrived.stream, arrived.turn, arrived.ear) == ("a", 1, None)
             assert arrived.rtt_ms is not None
+            assert arrived.least_rtt_ms is not None
+            assert 0 < arrived.least_rtt_ms <= arrived.rtt_ms
             assert arrived.ago_ms < 5000
         assert [event.ms for event in call.arrived if event.ms] == [80.0, 160.0, 240.0]
+
+
+def test_the_first_message_of_a_turn_is_told_alone():
+    may_ask = threading.Event()
+
+    class Late(Netlink):
+        def send(self, question: bytes) -> int:
+            may_ask.wait(20)
+            return super().send(question)
+
+    with Call(open_socket=lambda: Late(bytes)) as call:
+        call.listener.ask(1)
+        for _ in range(3):
+            call.say()
+        may_ask.set()
+        last = call.until_arrived(3 * CHUNK_MS)
+        first = next(event for event in call.arrived if event.ms)
+        assert (first.ms, last.ms) == (CHUNK_MS, 3 * CHUNK_MS)
+        assert first.t - first.ago_ms / 1000 <= last.t - last.ago_ms / 1000 + 0.001
 
 
 def test_what_waits_in_the_kernel_has_not_arrived():

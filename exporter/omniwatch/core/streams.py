@@ -455,7 +455,8 @@ class StreamTable:
                 stream.worst_heard_ms = stream.worst_ms
         if event.ms > 0:
             # The acknowledgement's way stands for the question's, so it is part of the round trip and no part of `ago_ms`.
-            self._answer_pending(stream, t, event.turn, t - ago_s, (stream.least_path_ms or 0.0) / 2)
+            least_ms = event.least_rtt_ms if event.least_rtt_ms is not None else stream.least_path_ms or 0.0
+            self._answer_pending(stream, t, event.turn, t - ago_s, least_ms / 2)
         self.state.ear_up = True
         if event.ear == "sent":
             self._go_by_sent(stream, t, event.turn)

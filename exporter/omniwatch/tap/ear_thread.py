@@ -157,8 +157,12 @@ class EarThread:
             for line, arrival in self._arrivals(asked[first : first + BATCH]):
                 speech = arrival.mark.speech
                 if arrival.mark.ms > speech.arrived_ms:
+                    is_first = not speech.arrived_ms
                     speech.arrived_ms, speech.arrived_m = arrival.mark.ms, arrival.m
                     news[speech] = line
+                    if is_first and not speech.is_deaf:
+                        # A round trip ends with the first message, whatever came with it.
+                        self._tell(speech, news.pop(speech), time.monotonic())
         now_m = time.monotonic()
         for line in lines:
             for speech in _speeches(line):
@@ -318,6 +322,7 @@ class EarThread:
             ms=round(speech.arrived_ms, 3),
             ago_ms=round(max(0.0, ago_s) * 1000, 1),
             rtt_ms=info.rtt_us / 1000 if info else None,
+            least_rtt_ms=line.connection.least_rtt_s * 1000 if line and info else None,
             waiting=answer.queued if answer else 0,
             retrans=speech.retrans,
             window_ms=speech.window_us / 1000,
