@@ -77,11 +77,16 @@ def test_a_duplex_conversation(tapped):
             *done(6),
             says(6.5, type="playback.ack", played_ms=2296, response_id="r1"),
             says(6.6, type="playback.ack", played_ms=10, response_id="unknown"),
+            says(
+                6.7, type="conversation.item.truncate", item_id="item_r1", content_index=0, audio_end_ms=950
+            ),
+            says(6.8, type="conversation.item.truncate", item_id="item_r1", content_index=0),
             disconnect(7),
         ],
         REALTIME,
     )
-    assert said(tapped.events()) == [
+    events = tapped.events()
+    assert said(events) == [
         (1, "stream_start"),
         (3, "turn", 1),
         (4, "audio", 1, 296.875),
@@ -91,8 +96,11 @@ def test_a_duplex_conversation(tapped):
         (5.6, "played", 1, 1000),
         (6, "turn_end", 1, "completed"),
         (6.5, "played", 1, 2296),
+        (6.7, "played", 1, 950),
         (7, "stream_end", "disconnect"),
     ]
+    sources = [event.source for event in events if isinstance(event, ev.Played)]
+    assert sources == [*["player"] * 4, "framework"], "what a client cut off is its framework's guess"
 
 
 def test_the_stated_position_counts_where_the_size_does_not_tell(tapped):

@@ -24,6 +24,7 @@ class FromClient(msgspec.Struct):
     create_response: bool | None = None
     response_create: bool | None = None
     played_ms: float | None = None
+    audio_end_ms: float | None = None
     response_id: str | None = None
     item_id: str | None = None
     session_id: str | None = None
@@ -123,13 +124,13 @@ class Conversation:
         elif stated_ms is not None:
             self.listener.repeat(answer.turn, stated_ms)
 
-    def played(self, said: FromClient) -> None:
-        """The client's playhead in a response, the current one unless named."""
+    def played(self, said: FromClient, played_ms: float | None, source: str) -> None:
+        """The client's playhead in a response, the current one unless named, and where the client has it from."""
         response = said.response_id or (said.item_id or "").removeprefix("item_")
         if not response and self._answers:
             response = next(reversed(self._answers))
-        if response in self._answers and said.played_ms is not None:
-            self.listener.heard(self._answers[response].turn, said.played_ms)
+        if response in self._answers and played_ms is not None:
+            self.listener.heard(self._answers[response].turn, played_ms, source)
 
     def done(self, response: str, reason: str) -> None:
         """A response ended."""

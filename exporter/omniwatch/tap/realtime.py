@@ -48,7 +48,10 @@ class RealtimeObserver(WebsocketObserver):
         elif said.type == "response.create":
             self._conversation.ask()
         elif said.type in ("playback.ack", "audio.playback_ack"):
-            self._conversation.played(said)
+            self._conversation.played(said, said.played_ms, "player")
+        elif said.type == "conversation.item.truncate":
+            # A framework reckons it from what it queued; no player is asked.
+            self._conversation.played(said, said.audio_end_ms, "framework")
 
     def server_said(self, text: str) -> None:
         """Take speech, its end, and the answer to a client that came back."""

@@ -109,12 +109,17 @@ class StreamEvents:
         if speech and self.line:
             self.line.speak(speech, upto_ms)
 
-    def heard(self, turn: Turn, played_ms: float) -> None:
-        """The client said how far it has played a turn."""
+    def heard(self, turn: Turn, played_ms: float, source: str) -> None:
+        """The client said how far it has played a turn, and where it has that from."""
         if 0 <= played_ms <= MAX_PTS_MS:
             self._put(
                 events.Played(
-                    t=self.clock(), m=self.monotonic(), stream=self.name, turn=turn, played_ms=played_ms
+                    t=self.clock(),
+                    m=self.monotonic(),
+                    stream=self.name,
+                    turn=turn,
+                    played_ms=played_ms,
+                    source=source,
                 )
             )
 
