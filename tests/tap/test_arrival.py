@@ -21,12 +21,14 @@ def answered(
     *,
     ack_ago_ms: int = 0,
     retrans: int = 0,
+    sacked: int = 0,
     dsacks: int = 0,
     room: bool = True,
     state: int = ESTABLISHED,
 ) -> Answer:
     info = TcpInfo(
         retransmits=0,
+        sacked=sacked,
         last_ack_recv_ms=ack_ago_ms,
         rtt_us=150_000,
         total_retrans=0,
@@ -94,6 +96,16 @@ def test_behind_a_hole_that_was_filled_all_came_at_once():
     her.take(answered(0, 3000), 1.1)
     found = her.take(answered(3000, 3000, retrans=1000), 1.5)
     assert found == [(80.0, 1.45), (160.0, 1.45), (240.0, 1.45)]
+
+
+def test_a_hole_that_was_there_before_and_was_sent_again_in_time_still_held_up_all():
+    her = Listener()
+    her.take(answered(0, 0), 0.0)
+    for _ in range(3):
+        her.say(1000, 1.0)
+    her.take(answered(0, 3000, retrans=1000, sacked=2), 1.1)
+    found = her.take(answered(3000, 3000, retrans=1000), 1.2)
+    assert found == [(80.0, 1.15), (160.0, 1.15), (240.0, 1.15)]
 
 
 def test_a_lost_acknowledgement_makes_nothing_late():

@@ -212,7 +212,8 @@ class Connection:
             if info.dsack_dups > was.dsack_dups and self._acks:
                 # The client had them before: only the acknowledgement was lost.
                 begin_m = end_m = self._acks[-1].end_m
-            elif info.bytes_retrans == was.bytes_retrans:
+            elif info.bytes_retrans == was.bytes_retrans and not was.sacked:
+                # There was no hole, behind which all would have come at once.
                 begin_m = self._asked_m
                 if self.marks:
                     begin_m = max(begin_m, self.marks[0].handed_m + self.least_rtt_s)

@@ -322,7 +322,7 @@ class EarThread:
             ms=round(speech.arrived_ms, 3),
             ago_ms=round(max(0.0, ago_s) * 1000, 1),
             rtt_ms=info.rtt_us / 1000 if info else None,
-            least_rtt_ms=line.connection.least_rtt_s * 1000 if line and info else None,
+            least_rtt_ms=round(line.connection.least_rtt_s * 1000, 3) if line and info else None,
             waiting=answer.queued if answer else 0,
             retrans=speech.retrans,
             window_ms=speech.window_us / 1000,

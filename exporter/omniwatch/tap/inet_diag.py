@@ -39,7 +39,7 @@ _errno = struct.Struct("=i")
 _question = struct.Struct("=BBBxI36sI8s")
 _socket = struct.Struct("=BB2x36s4x8s8xI8x")
 _memory = struct.Struct("=12xI4xI")
-_info = struct.Struct("=2xB53xI8xI28xI16xQ16xII24xQ16xQQI12x")
+_info = struct.Struct("=2xB25xI24xI8xI28xI16xQ16xII24xQ16xQQI12x")
 _WANTED = 1 << INET_DIAG_INFO - 1 | 1 << INET_DIAG_SKMEMINFO - 1
 _LOOPBACK = bytes(15) + b"\1"
 _MAPPED = bytes(10) + b"\xff\xff"
@@ -70,6 +70,8 @@ class TcpInfo(NamedTuple):
     """What is used of struct tcp_info. A field that the kernel lacks is 0."""
 
     retransmits: int
+    sacked: int
+    """Segments that the client has, behind others that it has not."""
     last_ack_recv_ms: int
     rtt_us: int
     total_retrans: int
