@@ -84,8 +84,9 @@ class PictureClock:
     def _add_point(self) -> None:
         times, delays_ms = self.times, self.delays_ms
         if times:
-            least, _ = _residuals(times, delays_ms, -self.slope)
-            off_ms = self.least_ms + self.slope * self.least_t - least
+            off_ms = (
+                self.least_ms + self.slope * self.least_t - min(_residuals(times, delays_ms, -self.slope))
+            )
             self.above = self.above + 1 if off_ms > OFF_LINE_MS else 0
             if off_ms < -OFF_LINE_MS or self.above == ABOVE_MOST:
                 self.restart()
@@ -95,8 +96,8 @@ class PictureClock:
         length_s = times[-1] - times[0]
         if length_s >= LONG_ENOUGH_S:
             slope = min(max(hull_slope(times, delays_ms), -STEEPEST), STEEPEST)
-            least, middle = _residuals(times, delays_ms, slope)
-            jitter_ms = min(2 * (middle - least) + JITTER_MS, OFF_LINE_MS)
+            residuals = _residuals(times, delays_ms, slope)
+            jitter_ms = min(2 * (median(residuals) - min(residuals)) + JITTER_MS, OFF_LINE_MS)
             self.slope = -slope if abs(slope) > jitter_ms / length_s else 0.0
 
 
@@ -116,7 +117,6 @@ def hull_slope(times: list[float], delays_ms: list[float]) -> float:
     return (y1 - y0) / (t1 - t0)
 
 
-def _residuals(times: list[float], delays_ms: list[float], slope: float) -> tuple[float, float]:
-    """Return the least and the median height of the points over a line of this slope through 0."""
-    residuals = [delay_ms - slope * t for t, delay_ms in zip(times, delays_ms, strict=True)]
-    return min(residuals), median(residuals)
+def _residuals(times: list[float], delays_ms: list[float], slope: float) -> list[float]:
+    """Return the heights of the points over a line of this slope through 0."""
+    return [delay_ms - slope * t for t, delay_ms in zip(times, delays_ms, strict=True)]

@@ -102,7 +102,8 @@ class Stream:
 
     def is_away(self, now: float, after_s: float) -> bool:
         """Whether nothing that was sent has arrived for `after_s`."""
-        return self.player.under_way and now - self.player.grew_t > after_s
+        player = self.player
+        return now - player.grew_t > after_s and player.under_way
 
     def drift_at(self, now: float, keep_s: float) -> float | None:
         """Return the drift in ms to show at `now`: a stated one for `keep_s` after its sample, else while the turn is heard."""

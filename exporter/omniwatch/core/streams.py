@@ -320,7 +320,8 @@ class StreamTable:
         stream.picture.frame(t, event.pts_ms)
         if not stream.speaking:
             return
-        if stream.player.kernel:
+        player = stream.player
+        if player.kernel and t > player.word_t + WORD_S:
             self._wait_for_word(stream, t)
         if not stream.turn_open and stream.is_over(t):
             self._playback_over(stream)
@@ -365,8 +366,11 @@ class StreamTable:
             return
         player, starved_s = stream.player, 0.0
         if player.kernel:
-            self._wait_for_word(stream, t)
-            self._count_underrun(stream, player.send(t, dur_ms, self._buffer_s))
+            if t > player.word_t + WORD_S:
+                self._wait_for_word(stream, t)
+            gap_s = player.send(t, dur_ms, self._buffer_s)
+            if gap_s:
+                self._count_underrun(stream, gap_s)
         elif player.start_t >= 0 and t <= player.end_t:
             player.end_t += dur_s
             player.sent_ms += dur_ms
@@ -448,12 +452,15 @@ class StreamTable:
             stream.path_ms = event.rtt_ms
             stream.least_path_ms = min(event.rtt_ms, stream.least_path_ms or event.rtt_ms)
         if stream.speaking and event.turn == stream.turn:
-            self._wait_for_word(stream, t)
             player = stream.player
-            self._count_underrun(stream, player.arrive(t, ago_s, event.ms, event.waiting, self._buffer_s))
+            if t > player.word_t + WORD_S:
+                self._wait_for_word(stream, t)
+            gap_s = player.arrive(t, ago_s, event.ms, event.waiting, self._buffer_s)
+            if gap_s:
+                self._count_underrun(stream, gap_s)
             if player.grew_t == t - ago_s:
                 stream.worst_heard_ms = stream.worst_ms
-        if event.ms > 0:
+        if event.ms > 0 and stream.pending:
             # The acknowledgement's way stands for the question's, so it is part of the round trip and no part of `ago_ms`.
             least_ms = event.least_rtt_ms if event.least_rtt_ms is not None else stream.least_path_ms or 0.0
             self._answer_pending(stream, t, event.turn, t - ago_s, least_ms / 2)
