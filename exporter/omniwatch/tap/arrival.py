@@ -232,7 +232,9 @@ class Connection:
         return found
 
     def _acked_m(self, given: float) -> float:
-        at = bisect_left(self._acks, given, key=lambda ack: ack.upto)
+        at = len(self._acks) - 1
+        while at and self._acks[at - 1].upto >= given:
+            at -= 1
         ack = self._acks[at]
         if at == 0:
             return ack.end_m
