@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 from helpers.waiting import wait_until
 from omniwatch.events import Arrived, Event
+from omniwatch.tap.asgi import App
 from omniwatch.tap.ear import Ear, Mode
 from omniwatch.tap.ear_thread import open_netlink
 from omniwatch.tap.line import Line
@@ -187,3 +189,23 @@ BROKEN: dict[str, Callable[[], Any]] = {
     "raises": lambda: 1 // 0,
 }
 """What can be wrong with the socket that questions go through."""
+
+
+@contextlib.contextmanager
+def asked_through(open_socket: Callable[[], Any]) -> Iterator[Callable[[App], App]]:
+    """Have taps that are made meanwhile ask through such sockets; yield middleware that names the ends of a real connection."""
+    defaults = Ear.__init__.__kwdefaults__
+    kept, defaults["open_socket"] = defaults["open_socket"], open_socket
+    with Call() as call:
+        its_ends = {name: call.scope()[name] for name in ("server", "client")}
+
+        def within(app: App) -> App:
+            async def named(scope: Any, receive: Any, send: Any) -> None:
+                await app({**scope, **its_ends}, receive, send)
+
+            return named
+
+        try:
+            yield within
+        finally:
+            defaults["open_socket"] = kept

@@ -290,7 +290,14 @@ def junk(app: Any, rng: random.Random, known: list[str]) -> Client:
     return Client(app, method, path, headers=headers, body=data, peer=f"10.9.0.{rng.randrange(9)}")
 
 
-async def resumed(seed: int, tap: Tap | None, found: Counter[str]) -> None:
+def unchanged(app: App) -> App:
+    """No middleware."""
+    return app
+
+
+async def resumed(
+    seed: int, tap: Tap | None, found: Counter[str], within: Callable[[App], App] = unchanged
+) -> None:
     """Run a script bare and behind the resume layer, with a client that comes back; hold one against the other."""
     script, rng = script_of(seed), random.Random(-seed)
     bare = ask(application(script), script, KEY, rng)
@@ -304,14 +311,15 @@ async def resumed(seed: int, tap: Tap | None, found: Counter[str]) -> None:
     said: list[ev.Event] = []
     grace = Limits(grace_s=GRACE_S, resumes_burst=100)
     app = Resume(behind, settings=Settings(resume=grace), emit=said.append, clock=lambda: 1000.0)
-    client = ask(app, script, {"Accept": script.accept, "X-Omni-Stream": f"s{seed}"} | KEY, rng)
+    served = within(app)
+    client = ask(served, script, {"Accept": script.accept, "X-Omni-Stream": f"s{seed}"} | KEY, rng)
     known: list[str] = []
     leaves_s = iter(script.leaves_s)
     listener = Listener(script.accept)
     while True:
         after_s = next(leaves_s, 0.5 if script.half_sent else None)
         done, _ = await asyncio.wait({client.task}, timeout=after_s)
-        await play_junk(app, rng, known, found)
+        await play_junk(served, rng, known, found)
         if not done:
             client.leave()
         ended = await outcome(client)
@@ -325,7 +333,7 @@ async def resumed(seed: int, tap: Tap | None, found: Counter[str]) -> None:
         if listener.ended is not None or (done and client.ended):
             break
         await asyncio.sleep(rng.random() * GRACE_S * 0.9)
-        client = back(app, stream, listener, rng)
+        client = back(served, stream, listener, rng)
     if not known:
         found["passed"] += 1
         if not client.has_left:
@@ -388,14 +396,23 @@ class Complaints(logging.Handler):
             self.found.append(logging.Formatter().format(record))
 
 
-def play(seeds: range, directory: Path, found: Counter[str]) -> list[str]:
-    """Play the scripts of some seeds, each through the tap, through both, and as a chat that can be resumed; return what was found."""
+def play(
+    seeds: range,
+    directory: Path,
+    found: Counter[str],
+    within: Callable[[App], App] = unchanged,
+    **environ: str,
+) -> list[str]:
+    """Play the scripts of some seeds, each through the tap, through both, and as a chat that can be resumed; return what was found.
+
+    `within` is middleware around all; `environ` goes to the tap.
+    """
     path = directory / "events.jsonl"
     complaints, failures = Complaints(), []
     logging.getLogger("omniwatch").addHandler(complaints)
 
     async def all_of(name: str, one: Callable[[int, Tap], Any]) -> None:
-        tap = Tap(nothing, environ={"OMNIWATCH_EVENTS": str(path)})
+        tap = Tap(nothing, environ={"OMNIWATCH_EVENTS": str(path), **environ})
         for seed in seeds:
             try:
                 await one(seed, tap)
@@ -406,15 +423,17 @@ def play(seeds: range, directory: Path, found: Counter[str]) -> list[str]:
         await tap({"type": "lifespan"}, None, None)
 
     async def tapped(seed: int, tap: Tap) -> None:
-        await compare(generated(seed), tap)
+        await compare(generated(seed), tap, within)
 
     async def both(seed: int, tap: Tap) -> None:
         await compare(
-            generated(seed), tap, lambda app: Resume(app, settings=Settings(), emit=lambda event: None)
+            generated(seed),
+            tap,
+            lambda app: within(Resume(app, settings=Settings(), emit=lambda event: None)),
         )
 
     async def chats(seed: int, tap: Tap) -> None:
-        await resumed(seed, tap, found)
+        await resumed(seed, tap, found, within)
 
     try:
         for name, one in (("tap", tapped), ("tap and resume", both), ("chats resumed", chats)):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.differential import assert_balanced, compare_all, nothing, tap_with
+from helpers.differential import assert_balanced, compare, compare_all, nothing, tap_with
+from helpers.listening import BROKEN, asked_through
 from helpers.random_asgi import Case, generated
 from helpers.scripted_tap import (
     CHAT,
@@ -24,6 +25,8 @@ from helpers.scripted_tap import (
 from helpers.wire import EXPECTED, WIRE
 from omniwatch import events as ev
 from omniwatch.tap import Tap
+from omniwatch.tap.asgi import App
+from omniwatch.tap.ear_thread import open_netlink
 
 
 def recordings() -> dict[str, tuple[str, list[Step]]]:
@@ -75,6 +78,25 @@ GENERATED = 1000
 def test_a_thousand_generated_connections_pass_unchanged(tmp_path, fault):
     cases = [generated(seed) for seed in range(GENERATED)]
     asyncio.run(compare_all(cases, FAULTS[fault](tmp_path)))
+
+
+@pytest.mark.parametrize("netlink", ["sound", *BROKEN])
+def test_connections_pass_unchanged_whatever_the_ear_is_told(tmp_path, netlink):
+    path = tmp_path / "events.jsonl"
+
+    async def run(tap: Tap, within: Callable[[App], App]) -> None:
+        for seed in range(GENERATED // 10):
+            await compare(generated(seed), tap, within)
+        for steps_path, steps in RECORDINGS.values():
+            await compare(Case(steps_path, steps), tap, within)
+        tap.app = nothing
+        await tap({"type": "lifespan"}, None, None)
+
+    with asked_through(BROKEN.get(netlink, open_netlink)) as within:
+        asyncio.run(run(tap_with(path, OMNIWATCH_EAR="kernel"), within))
+    events = read_events(path)
+    assert_balanced(events)
+    assert "kernel" in {event.ear for event in events if isinstance(event, ev.TurnStart)}, "the ear was on"
 
 
 def test_what_was_generated_makes_events_that_are_valid_and_end_what_they_begin(tmp_path):
