@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import NamedTuple
 
-from omniwatch.desk.link.scenario import Handover, Loss, Scenario
+from omniwatch.desk.link.scenario import Handover, Loss, Scenario, Standing
 
 SEGMENT_BYTES = 1448
 """Payload of one segment: 1500 bytes less IPv4 and TCP headers with timestamps."""
@@ -133,6 +133,13 @@ def _cuts(every_s: float, silent: float, rng: random.Random) -> Iterator[Blackou
         yield Blackout(now, 0.0, "silent" if rng.random() < silent else "reset", "cut")
 
 
+def standing_s(queue: Standing | None, at: float) -> float:
+    """Return how much longer a packet waits at `at` in a queue that others fill; it stands at the end of each period."""
+    if queue is None or at % queue.every_s < queue.every_s - queue.for_s:
+        return 0.0
+    return queue.ms / 1000
+
+
 class Flow:
     """One direction of one connection: when each segment sent arrives, in order."""
 
@@ -153,7 +160,7 @@ class Flow:
             if self._bytes_per_s:
                 self._free_at += part / self._bytes_per_s
             sent_at = link.passes(self._way, self._free_at, behind=segments - 1 - number)
-            self._last_at = max(self._last_at, sent_at + link.one_way_s())
+            self._last_at = max(self._last_at, sent_at + link.one_way_s(self._way, sent_at))
             if found and found[-1][0] == self._last_at:
                 part += found.pop()[1]
             found.append((self._last_at, part))
@@ -170,7 +177,10 @@ class Link:
         self.luck = random.Random(rng.random())
         """For frame mode."""
         self._jitter = random.Random(rng.random())
-        self.channels = {way: Gilbert(scenario.loss, random.Random(rng.random())) for way in ("up", "down")}
+        self.channels = {
+            "up": Gilbert(scenario.loss_up or scenario.loss, random.Random(rng.random())),
+            "down": Gilbert(scenario.loss, random.Random(rng.random())),
+        }
         """What decides on the loss of a packet, by direction."""
         self._rto_s = scenario.rtt_ms / 1000 + RTO_FLOOR_S
 
@@ -179,9 +189,12 @@ class Link:
         scenario = self.scenario
         return Flow(self, way, scenario.up_kbit if way == "up" else scenario.down_kbit)
 
-    def one_way_s(self) -> float:
-        """Return how long a packet takes that is not lost."""
-        return self.scenario.rtt_ms / 2000 + self._jitter.uniform(0, self.scenario.jitter_ms / 1000)
+    def one_way_s(self, way: str, at: float) -> float:
+        """Return how long a packet sent at `at` takes that is not lost."""
+        standing = standing_s(self.scenario.standing_up, at) if way == "up" else 0.0
+        return (
+            self.scenario.rtt_ms / 2000 + self._jitter.uniform(0, self.scenario.jitter_ms / 1000) + standing
+        )
 
     def passes(self, way: str, at: float, *, behind: int = 0, rto_s: float = 0.0) -> float:
         """Return when a segment first sent at `at` is sent for the last time, `behind` others following it."""
@@ -201,5 +214,7 @@ class Link:
 
     def handshake(self, now: float) -> float:
         """Return when a connection begun now stands, as its client sees it."""
-        at = self.passes("up", now, rto_s=SYN_RTO_S) + self.one_way_s()
-        return self.passes("down", at, rto_s=SYN_RTO_S) + self.one_way_s()
+        at = self.passes("up", now, rto_s=SYN_RTO_S)
+        at += self.one_way_s("up", at)
+        at = self.passes("down", at, rto_s=SYN_RTO_S)
+        return at + self.one_way_s("down", at)

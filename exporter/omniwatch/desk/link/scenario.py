@@ -80,15 +80,37 @@ class FrameTrouble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: Annotated[int, Meta(ge=1, le=100)] = 3
 
 
+class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue that others fill: packets wait `ms` longer, for `for_s` once in `every_s`."""
+
+    every_s: Between
+    for_s: Duration
+    ms: Milliseconds
+
+    def __post_init__(self) -> None:
+        """Refuse a queue without end."""
+        if self.for_s >= self.every_s:
+            raise ValueError(
+                "`for_s` must be less than `every_s`; a queue that always stands is part of `rtt_ms`"
+            )
+
+
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One network. Each direction takes half of `rtt_ms`, and up to `jitter_ms` more; 0 kbit/s is without limit."""
+    """One network. Each direction takes half of `rtt_ms`, and up to `jitter_ms` more; 0 kbit/s is without limit.
+
+    `loss` holds for both directions, or `loss_up` for what the client sends. On a real path, a packet that would wait
+    longer than `queue_ms` for its rate is dropped; the made-up one lets it wait.
+    """
 
     about: str
     rtt_ms: Milliseconds = 0.0
     jitter_ms: Milliseconds = 0.0
     down_kbit: Kbit = 0.0
     up_kbit: Kbit = 0.0
+    queue_ms: Milliseconds = 500.0
+    standing_up: Standing | None = None
     loss: Loss = Loss()
+    loss_up: Loss | None = None
     outage: Outage | None = None
     handover: Handover | None = None
     cuts: Cuts | None = None
