@@ -21,7 +21,7 @@ LINT := $(RUFF) && $(BIN)/mypy
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
+.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-path downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -71,6 +71,10 @@ test-chain: $(READY)  ## a real cascade of ASR, LLM and TTS, measured and checke
 	@deploy/setup.sh $(CHAIN_PACKAGES)
 	$(BIN)/python tests/suites/chain/installation.py
 	$(BIN)/pytest --timeout=900 tests/suites/chain
+
+test-path: $(READY)  ## what is shown beside what a listener had, over real lossy paths; needs root and a quiet machine
+	@deploy/setup.sh iproute2
+	$(BIN)/pytest -s --timeout=900 tests/suites/path
 
 downloads: $(READY)  ## what test-chain and test-omni run on: 5 GB, minutes
 	$(BIN)/python tests/suites/chain/installation.py

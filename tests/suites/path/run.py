@@ -1,7 +1,8 @@
-"""One run over a real path: a server, a listener, what happened and what the sidecar's code makes of the events."""
+"""One run over a real path: a server, a listener, what really happened, and what the sidecar's code makes of the events."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -14,12 +15,16 @@ from omniwatch import events
 from omniwatch.core.streams import StreamTable
 from omniwatch.desk.link.real import RealPath
 from omniwatch.settings import Settings
-from truth import Heard
+from suites.path.listening import Listening, Turn
+from suites.path.speaking import Speaking
+from suites.path.truth import Heard
 
 HERE = Path(__file__).parent
 TRIES = 3
-"""Runs thrown away because the machine was busy, before the suite says so and fails."""
+"""Runs on a busy machine that are thrown away before the suite fails."""
 LOOK_S = 0.1
+AFTER_S = 2.0
+"""How long a turn is looked at after it was heard."""
 
 
 class BusyError(RuntimeError):
@@ -35,10 +40,111 @@ class Look(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """One turn: underrun and first speech as shown and as heard, in seconds, and every look at its drift."""
+    """One turn, as shown and as heard, in seconds; every look at its drift; how long its question was on the way."""
 
+    scenario: str
+    kind: str
     underrun_shown_s: float
     underrun_true_s: float
-    first_shown_s: float | None
+    first_shown_s: float
     first_true_s: float
+    question_s: float
     looks: list[Look]
+
+
+class Run(NamedTuple):
+    """What the listener had, and what the server wrote meanwhile."""
+
+    scenario: str
+    listening: Listening
+    turns: list[Turn]
+    written: list[events.Event]
+
+
+def run(scenario: str, seed: int, speaking: Speaking, listening: Listening) -> Run:
+    """Run a scenario of this folder until the carrier kept its times. Raises BusyError."""
+    for attempt in range(TRIES):
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory, "events.jsonl")
+            with RealPath(str(HERE / "scenarios" / f"{scenario}.yaml"), seed) as path:
+                turns = _listen(
+                    path,
+                    msgspec.structs.replace(speaking, events=str(file), host=path.address),
+                    msgspec.structs.replace(listening, host=path.address),
+                )
+            if path.believable:
+                lines = file.read_bytes().splitlines()
+                return Run(scenario, listening, turns, [events.decode(line) for line in lines])
+        sys.stderr.write(f"{scenario}, try {attempt + 1}: thrown away, {path.counts}\n")
+    raise BusyError(f"{scenario}: the machine was too busy {TRIES} times")
+
+
+def _listen(path: RealPath, speaking: Speaking, listening: Listening) -> list[Turn]:
+    def command(program: str, plan: msgspec.Struct) -> list[str]:
+        return [sys.executable, str(HERE / program), json.dumps(msgspec.to_builtins(plan))]
+
+    server = subprocess.Popen(
+        path.within(path.server, *command("speaking.py", speaking)), stdout=subprocess.PIPE
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        done = subprocess.run(
+            path.within(path.client, *command("listening.py", listening)),
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=listening.turns * (listening.turn_timeout_s + listening.pause_s),
+        )
+    finally:
+        server.terminate()
+        server.wait()
+    return [msgspec.json.decode(line, type=Turn) for line in done.stdout.splitlines()]
+
+
+def judge(one: Run) -> list[Judged]:
+    """Read the events as the sidecar would have, ten times a second, and hold what it shows against the truth."""
+    table = StreamTable(Settings())
+    has_picture = one.listening.kind in ("websocket", "deflate")
+    rate = 1 + one.listening.camera_ppm / 1e6 if has_picture else None
+    asked = [event.t for event in one.written if isinstance(event, events.TurnStart)]
+    if len(asked) != len(one.turns):
+        raise ValueError(f"{one.scenario}: {len(one.turns)} turns were heard, {len(asked)} written")
+    coming = iter(sorted(one.written, key=lambda event: event.t))
+    following = next(coming, None)
+    judged = []
+    for number, turn in enumerate(one.turns):
+        while following is not None and following.t < turn.asked_t:
+            table.apply(following)
+            following = next(coming, None)
+        table.advance(turn.asked_t)
+        if turn.error or not turn.arrivals:
+            continue
+        heard = Heard(turn.arrivals, rate)
+        until = heard.end_t + AFTER_S
+        if number + 1 < len(one.turns):
+            until = min(until, one.turns[number + 1].asked_t)
+        underrun_s, first_s = table.totals.audio_underrun_seconds, table.totals.token_rtt["server"].sum
+        looks, now = [], turn.asked_t
+        while now < until:
+            now = min(now + LOOK_S, until)
+            while following is not None and following.t <= now:
+                table.apply(following)
+                following = next(coming, None)
+            table.advance(now)
+            for stream in table.streams:
+                shown_ms, moment = table.drift_ms(stream, now), stream.known_until(now)
+                if shown_ms is not None and heard.start_t <= moment <= heard.end_t:
+                    looks.append(Look(now, shown_ms, heard.drift_ms(moment)))
+        judged.append(
+            Judged(
+                scenario=one.scenario,
+                kind=one.listening.kind,
+                underrun_shown_s=table.totals.audio_underrun_seconds - underrun_s,
+                underrun_true_s=heard.underrun_s,
+                first_shown_s=table.totals.token_rtt["server"].sum - first_s,
+                first_true_s=turn.arrivals[0][0] - turn.asked_t,
+                question_s=asked[number] - turn.asked_t,
+                looks=looks,
+            )
+        )
+    return judged

@@ -15,6 +15,7 @@ from helpers.uvicorn_server import Speaker, Step, speech, wait
 from omniwatch.resume import Resume
 from omniwatch.settings import Settings
 from omniwatch.tap import Tap
+from omniwatch.tap.asgi import App
 
 
 class Speaking(msgspec.Struct):
@@ -45,7 +46,7 @@ def script(plan: Speaking) -> list[Step]:
 def main(plan: Speaking) -> None:
     """Serve until the process is ended."""
     environ = {"OMNIWATCH_EVENTS": plan.events, "OMNIWATCH_EAR": plan.ear}
-    app = Speaker(script(plan))
+    app: App = Tap(Speaker(script(plan)), environ=environ)
     if plan.resumable:
         app = Resume(app, settings=Settings(), environ=environ)
     listener = socket.socket()
@@ -53,9 +54,7 @@ def main(plan: Speaking) -> None:
     # Connections inherit it, in a namespace that may choose it.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, plan.congestion.encode())
     listener.bind((plan.host, plan.port))
-    config = uvicorn.Config(
-        Tap(app, environ=environ), log_level="warning", access_log=False, timeout_keep_alive=75
-    )
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     uvicorn.Server(config).run([listener])
