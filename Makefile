@@ -8,20 +8,25 @@ READY := $(VENV)/ready
 RUNBOOK_TOOLS := curl iproute2 procps
 # Debian packages that the suites need, by suite; `packages` installs all of them in one go.
 MONITORING := prometheus prometheus-alertmanager
-TEST_PACKAGES := $(MONITORING) victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev chromium $(RUNBOOK_TOOLS)
+TEST_PACKAGES := $(MONITORING) victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev groff-base chromium $(RUNBOOK_TOOLS)
 SYSTEM_PACKAGES := debootstrap systemd-container $(MONITORING) victoria-metrics
+TARGETS_PACKAGES := debootstrap systemd-container prometheus-alertmanager
 CHAOS_PACKAGES := $(MONITORING)
 FLEET_PACKAGES := $(MONITORING) victoria-metrics
 CHAIN_PACKAGES := espeak-ng
 OMNI_PACKAGES := $(MONITORING) espeak-ng
 
 RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
-LINT := $(RUFF) && $(BIN)/mypy
+# The oldest Python of a device: no name that it lacks. vermin takes the names that are excluded for Python 2's, and would judge no file
+# that has them.
+OLDEST := $(BIN)/vermin --quiet --target=3.10- --violations --no-tips --exclude file --exclude str.decode \
+  --exclude 'str.decode(errors)' exporter tests docs .ci
+LINT := $(RUFF) && $(BIN)/mypy && $(OLDEST)
 
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-path downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
+.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-path test-targets test-jammy downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -76,6 +81,14 @@ test-path: $(READY)  ## what is shown beside what a listener had, over real loss
 	@deploy/setup.sh iproute2
 	$(BIN)/pytest -s --timeout=900 tests/suites/path
 
+test-targets: $(READY)  ## Ubuntu 22.04, 24.04 and Debian 13: a device, and `make quick`; needs root and their archives
+	@deploy/setup.sh $(TARGETS_PACKAGES)
+	$(BIN)/pytest -rs --timeout=1800 tests/suites/targets
+
+test-jammy: $(READY)  ## the device part of test-targets for Ubuntu 22.04, which JetPack 6 is
+	@deploy/setup.sh $(TARGETS_PACKAGES)
+	$(BIN)/pytest -rs --timeout=1800 tests/suites/targets/test_device.py -k jammy
+
 downloads: $(READY)  ## what test-chain and test-omni run on: 5 GB, minutes
 	$(BIN)/python tests/suites/chain/installation.py
 	$(BIN)/python tests/suites/omni/installation.py
@@ -88,14 +101,14 @@ bench: $(READY)  ## ratios against peers, on this machine
 	@deploy/setup.sh mtail prometheus victoria-metrics g++ libcurl4-openssl-dev
 	@for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
-adversary: $(READY)  ## attacks made up at random, for half an hour: connections, races, secrets, settings, kills
+adversary: $(READY)  ## attacks made up at random, for an hour: connections, races, secrets, settings, kills, links, journals, files, webhooks
 	@deploy/setup.sh prometheus prometheus-alertmanager
 	@for attack in tests/adversary/[a-z]*.py; do echo "== $$attack"; $(BIN)/python $$attack || exit 1; done
 
 nightly: bench adversary  ## what is too long for each change: every benchmark, every attack, ten minutes of short cuts
 	CUTS_S=600 $(BIN)/pytest --timeout=900 tests/suites/fleet/test_outage.py
 
-lint: $(READY)  ## ruff and mypy
+lint: $(READY)  ## ruff, mypy, and vermin: no name that Python 3.10 lacks
 	$(LINT)
 
 docs: $(READY)  ## the manual, into build/docs: generated references first, warnings are errors
@@ -107,7 +120,7 @@ schema: $(READY)  ## docs/*.schema.json from the structs
 	$(BIN)/python -m omniwatch.events > docs/events.schema.json
 	$(BIN)/python -m omniwatch.desk.chain.results > docs/bench-chain.schema.json
 
-EXTRAS := bench client desk grafana plot probe
+EXTRAS := bench client desk grafana opus plot probe
 lock:  ## tests/requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
 	  --no-header $(EXTRAS:%=--extra %) --group dev --group docs pyproject.toml --output-file tests/requirements.txt
@@ -116,7 +129,7 @@ deb: $(READY)  ## the Debian packages omniwatch and omniwatch-desk, into dist/
 	deploy/packaging/build.sh
 
 packages:  ## every Debian package that a suite needs
-	@deploy/setup.sh python3-venv $(sort $(TEST_PACKAGES) $(SYSTEM_PACKAGES) $(CHAOS_PACKAGES) $(FLEET_PACKAGES) $(CHAIN_PACKAGES) $(OMNI_PACKAGES))
+	@deploy/setup.sh python3-venv $(sort $(TEST_PACKAGES) $(SYSTEM_PACKAGES) $(TARGETS_PACKAGES) $(CHAOS_PACKAGES) $(FLEET_PACKAGES) $(CHAIN_PACKAGES) $(OMNI_PACKAGES))
 
 $(READY): tests/requirements.txt pyproject.toml
 	@deploy/setup.sh python3-venv
@@ -128,7 +141,7 @@ $(READY): tests/requirements.txt pyproject.toml
 clean:  ## remove .venv and what was built
 	rm -rf $(VENV) build dist
 
-plan-pages: $(READY)  ## the generated parts of docs/plan.md and docs/claims.md
+plan-pages: $(READY)  ## the generated parts of docs/plan.md, docs/zh/plan.md and docs/claims.md
 	PYTHONPATH=tests $(BIN)/python tests/helpers/plan_pages.py docs
 
 profiles: $(READY)  ## the computed sizes in deploy/profiles
@@ -146,6 +159,6 @@ pictures: $(READY)  ## docs/dashboards/*.svg
 
 picture: $(READY)  ## docs/curves.svg, docs/chunks.svg
 	$(BIN)/omniwatch simulate --scenario overload --speed max --start-time 0 > build-overload.jsonl
-	$(BIN)/omniwatch replay build-overload.jsonl --plot docs/curves.svg
+	$(BIN)/omniwatch replay build-overload.jsonl --config.file /dev/null --plot docs/curves.svg
 	rm build-overload.jsonl
 	PYTHONPATH=tests $(BIN)/python -m helpers.chunks_picture docs/chunks.svg

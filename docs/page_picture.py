@@ -16,7 +16,6 @@ STYLE = """
 text { font: 15px sans-serif; fill: #1f2933 }
 .title { font-weight: bold }
 .small { font-size: 13px; fill: #616e7c }
-.link { fill: #1264a3; text-decoration: underline }
 """
 WIDTH, LINE, COLUMNS = 680, 24, 74
 
@@ -40,17 +39,15 @@ def picture() -> str:
     device = page["exp_labels"].get("device", Settings().site.device)
     lines = [("title", f"[FIRING] CodecDrift on {device}")]
     lines += [("", line) for line in textwrap.wrap(said["description"], COLUMNS)]
-    lines += [("", said["summary_zh"])]
-    tall = 2 * 20 + (len(lines) + 1) * LINE
+    lines += [("", said["summary_zh"]), ("small", f"Runbook: {said['runbook']}")]
+    tall = 2 * 20 + len(lines) * LINE
     body = "".join(
         f'<text x="44" y="{40 + i * LINE}" class="{kind}">{escape(text)}</text>\n'
         for i, (kind, text) in enumerate(lines)
     )
-    links = 40 + len(lines) * LINE
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {tall}" role="img" aria-label="A page in a chat">\n'
         f"<style>{STYLE}</style>\n"
         f'<rect x="1" y="1" width="{WIDTH - 2}" height="{tall - 2}" rx="8" fill="#ffffff" stroke="#cbd2d9"/>\n'
-        f'<rect x="20" y="18" width="5" height="{tall - 36}" rx="2" fill="#c0392b"/>\n{body}'
-        f'<text x="44" y="{links}" class="link">Runbook</text><text x="124" y="{links}" class="link">Dashboard</text>\n</svg>\n'
+        f'<rect x="20" y="18" width="5" height="{tall - 36}" rx="2" fill="#c0392b"/>\n{body}</svg>\n'
     )

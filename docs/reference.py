@@ -213,7 +213,7 @@ GROUPS = {
     "objectives": ("Objectives", "目标"),
     "server": ("The model server", "模型服务器"),
     "device": ("The device", "设备"),
-    "resumption": ("Resumption", "断线续播"),
+    "resumption": ("Resumption", "断线续接"),
     "sidecar": ("Monitoring itself", "监控本身"),
     "monitoring": ("What scrapes, judges and notifies", "抓取、判定与通知"),
     "fleet": ("A fleet, at its centre", "设备群（中心）"),

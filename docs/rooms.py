@@ -46,14 +46,19 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _room(name: str, package: Path) -> str:
+def room_of(module: str) -> str:
     """Return the room of a module: the folder below the package, and inside `desk` the folder below that."""
-    first, *inner = name.split(".")
-    if first != package.name or not inner or inner == ["desk"]:
+    _, *inner = module.split(".")
+    return "/".join(inner[: 2 if inner[:1] == ["desk"] else 1])
+
+
+def _room(name: str, package: Path) -> str:
+    """Return the room of what an import names, "" where it is none of the package's."""
+    room = room_of(name)
+    if name.partition(".")[0] != package.name or room in ("", "desk"):
         return ""
-    depth = 2 if inner[0] == "desk" else 1
-    place = package.joinpath(*inner[:depth])
-    return "/".join(inner[:depth]) if place.is_dir() or place.with_suffix(".py").exists() else ""
+    place = package / room
+    return room if place.is_dir() or place.with_suffix(".py").exists() else ""
 
 
 def floors(graph: dict[str, set[str]]) -> list[list[str]]:

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import settings
 
 from helpers.programs import BEYOND_PYTHON, path_without
+from omniwatch import cli as _read_before_its_place_is_another  # noqa: F401
+from omniwatch.system import places
 
 # An example that a busy machine holds up for 200 ms, the default, has not failed.
 settings.register_profile("omniwatch", parent=settings.default, deadline=None)
@@ -58,6 +60,16 @@ def _bare_path(path: str) -> str:
 
 
 _links = tempfile.TemporaryDirectory(prefix="omniwatch-bare-path-")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_settings_of_this_machine() -> Iterator[None]:
+    """A command reads no settings but those that its test names, whatever is in /etc of this machine. One that runs in a process of
+    its own is given a --config.file.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(places, "CONFIG", Path("/nowhere/omniwatch.yaml"))
+        yield
 
 
 @pytest.fixture

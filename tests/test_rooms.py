@@ -47,7 +47,7 @@ def test_a_circle_inside_the_desk_is_found():
 
 def test_no_arrow_leads_into_the_desk(modules):
     rooms = imports.of_rooms(modules)
-    assert "desk.plan" in rooms
+    assert "desk/plan" in rooms
     arrows = {
         (room, need)
         for room, needs in rooms.items()

@@ -16,6 +16,7 @@
 #include <curl/curl.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -199,6 +201,9 @@ struct Config {
   double playout_ms = 80.0;      // audio buffered before the first frame plays
   double backoff_s = 1.0;        // longest pause between two attempts to reconnect
   double answer_s = 10.0;        // for the model server to begin its answer
+  bool report = true;            // whether the server is told, once a second, what has been played
+  double warm_s = 120.0;         // after a turn for which a connection is kept for the next question; 0: none is
+  double warm_ping_s = 15.0;     // between two small requests on it; at most a third of what `Keep-Alive` states
   // Without a connection before the turn is given up; if not set, once the server's grace is over.
   std::optional<double> give_up_s;
 };
@@ -239,6 +244,7 @@ class Playout {
       if (picture_) base_ms_ = picture_->second + (began_at_ - picture_->first) * 1000;
     }
     const double play_at = std::max(now, *dry_at);
+    starved_s_ += play_at - *dry_at;
     dry_at = play_at + seconds;
     added_s_ += seconds;
     return play_at;
@@ -254,13 +260,24 @@ class Playout {
   double shift(double now, double drift_ms) {
     if (!dry_at) return 0;
     const double shift_s = std::max(drift_ms / 1000, -std::max(0.0, *dry_at - now));
-    if (shift_s > 0) dry_at = std::max(*dry_at, now);  // a player that has run dry pauses from now on
+    if (shift_s > 0) {  // a player that has run dry pauses from now on
+      starved_s_ += std::max(0.0, now - *dry_at);
+      dry_at = std::max(*dry_at, now);
+    }
     *dry_at += shift_s;
+    shifted_s_ += shift_s;
     return shift_s * 1000;
   }
+  // How much has been played, as without corrections: whoever models the player is told of those.
+  double played_s(double now) const {
+    if (!dry_at) return 0;
+    return std::min(std::max(0.0, added_s_ - std::max(0.0, *dry_at - now) + shifted_s_), added_s_);
+  }
+  // For how long there has been nothing to play, from the first frame on.
+  double starved_s(double now) const { return starved_s_ + std::max(0.0, now - dry_at.value_or(now)); }
 
  private:
-  double buffer_s_, began_at_ = 0, added_s_ = 0;
+  double buffer_s_, began_at_ = 0, added_s_ = 0, shifted_s_ = 0, starved_s_ = 0;
   std::optional<std::pair<double, double>> picture_;
   std::optional<double> base_ms_;
 };
@@ -441,6 +458,74 @@ class ReorderBuffer {
   bool codes_ = false;
 };
 
+// ---- report ---------------------------------------------------------------------------------------------------------
+
+// Decides what to report of one turn, and when: its round trip, how much was played, how long the player starved.
+// The underrun is the sum so far, so that a report without an answer can be repeated. A server believes no underrun longer
+// than since the last report, by when that one reached it: no more is said than has passed since the answer to it.
+class TurnReport {
+ public:
+  explicit TurnReport(const Playout& playout) : playout_(playout) {}
+  std::optional<double> due_at;  // none where there is nothing to report, or no server that takes it
+
+  void asked(double now) { asked_at_ = now; }
+  // Take the id under which the server lets the client report, empty where it names none.
+  void begin(const std::string& stream) {
+    constexpr const char* ALLOWED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    const bool valid = stream.size() >= 16 && stream.size() <= 64 && stream.find_first_not_of(ALLOWED) == std::string::npos;
+    stream_ = valid ? stream : "";
+  }
+  void heard(double now) {
+    if (rtt_s_ || stream_.empty()) return;
+    rtt_s_ = now - asked_at_;
+    due_at = told_at_ = now;
+  }
+  void end(double now) {
+    if (!ended_at_) ended_at_ = now;
+  }
+  void stop() {
+    due_at.reset();
+    stream_.clear();
+  }
+  // The report to send now.
+  std::string body(double now) {
+    sent_at_ = now;
+    telling_s_ = std::min(playout_.starved_s(ended_at_.value_or(now)), told_s_ + now - told_at_);
+    last_ = ended_at_ && now >= playout_.dry_at.value_or(0);
+    std::string body = "{\"stream\": \"" + stream_ + "\", \"played_ms\": " + thousandths(playout_.played_s(now) * 1000) +
+                       ", \"underrun_ms\": " + thousandths(telling_s_ * 1000);
+    if (rtt_s_ && !rtt_told_) body += ", \"rtt_ms\": " + thousandths(*rtt_s_ * 1000);
+    return body + "}";
+  }
+  // Take the status of the answer, 0 where there was none.
+  void answered(double now, int status) {
+    if (stream_.empty()) return;
+    if (status == 204) {
+      rtt_told_ = true;
+      told_at_ = now;
+      told_s_ = telling_s_;
+    }
+    const double late_s = now - playout_.dry_at.value_or(0);
+    if (!(status == 204 || repeated(status)) || (last_ && (status == 204 || late_s > LINGER_S))) {
+      stop();
+    } else {
+      due_at = std::max(now, sent_at_ + EACH_S);
+    }
+  }
+
+ private:
+  static constexpr double EACH_S = 1.0;    // between two reports
+  static constexpr double LINGER_S = 5.0;  // after the last speech was played for which a report that failed is repeated
+  static bool repeated(int status) {
+    return status == 0 || status == 409 || status == 429 || status == 500 || (status >= 502 && status <= 504);
+  }
+  const Playout& playout_;
+  std::string stream_;
+  double asked_at_ = 0, sent_at_ = 0, told_at_ = 0, told_s_ = 0, telling_s_ = 0;
+  std::optional<double> rtt_s_, ended_at_;
+  bool rtt_told_ = false, last_ = false;
+};
+
 // ---- session --------------------------------------------------------------------------------------------------------
 
 using Headers = std::map<std::string, std::string>;  // names in lower case
@@ -498,16 +583,21 @@ class Session {
  public:
   Session(TurnCallbacks& callbacks, SessionHandler& handler, const Config& config, std::function<double()> jitter,
           int handshake_rtts = 1)
-      : buffer(callbacks, handler, config), callbacks_(callbacks), handler_(handler), config_(config),
+      : buffer(callbacks, handler, config), report(buffer.playout), callbacks_(callbacks), handler_(handler), config_(config),
         jitter_(std::move(jitter)), handshake_rtts_(handshake_rtts) {}
 
   std::string stream;  // id to resume under; empty before the first response
   ReorderBuffer buffer;
+  TurnReport report;
 
   bool over() const { return mode_ == Mode::Over; }
-  void start(double now) {
+  // With `warm`, connection 0 was established before, and is to be asked on at once.
+  void start(double now, bool warm = false) {
     data_at_ = now;
-    attempt(now);
+    if (!warm) return attempt(now);
+    warm_ = conns_++;
+    opened_at_[warm_] = now;
+    ask(now, warm_);
   }
   void opened(double now, int conn) {
     const auto began = opened_at_.find(conn);
@@ -529,15 +619,17 @@ class Session {
       next_try_ = now + 1.0;
     } else if (stream.empty()) {
       const std::string why = turn_headers_.read(status, headers);
-      if (!why.empty()) return end("refused: " + why);
+      if (!why.empty()) return end(now, "refused: " + why);
       stream = turn_headers_.stream;
       buffer.last = turn_headers_.first_id - 1;
       buffer.part = 0;
       buffer.frame_s = turn_headers_.frame_ms / 1000;
+      const auto listener = headers.find("x-omniwatch-stream");
+      report.begin(listener == headers.end() ? "" : listener->second);
       if (turn_headers_.cache_win) buffer.cache_win = static_cast<int32_t>(*turn_headers_.cache_win);
       receive(now, conn);
     } else if (status == 404 || status == 410 || status == 416) {
-      end(status == 404 ? "unknown" : status == 410 ? "gone" : "ahead");
+      end(now, status == 404 ? "unknown" : status == 410 ? "gone" : "ahead");
     } else if (status != 206) {  // 409: a later attempt has arrived before this one
       drop(conn);
     } else {  // no data yet: lost packets may delay the frames for longer than another attempt takes
@@ -558,13 +650,14 @@ class Session {
       buffer.take(now, frame);
     }
     if (mode_ == Mode::Receiving) buffer.settle(now);
+    if (buffer.spoken) report.heard(now);
     if (lost_at_ && (buffer.spoken > spoken || buffer.ended)) {
       const auto result = results_.find(conn);
       callbacks_.resumed(result == results_.end() ? "" : result->second, now - *lost_at_, now - reconnect_at_,
                     std::max(0.0, now - dry_at));
       lost_at_.reset();
     }
-    check_end();
+    check_end(now);
   }
   void closed(double now, int conn) {
     if (!opened_at_.erase(conn) || over()) return;
@@ -572,25 +665,27 @@ class Session {
     forget(conn);
     if (mode_ == Mode::Receiving && asked_.empty()) {
       reconnect(now);
+    } else if (mode_ == Mode::Starting && conn == warm_) {
+      attempt(now);  // the server may have closed it as the question was on its way
     } else if (mode_ == Mode::Starting && was_asked) {
       next_try_ = now + pause();
     }
   }
   // The server's certificate is not trusted. A turn that has begun retries: a captive portal may have answered.
   void untrusted(double now, int conn) {
-    if (mode_ == Mode::Starting && opened_at_.count(conn)) return end(NO_WAY);
+    if (mode_ == Mode::Starting && opened_at_.count(conn)) return end(now, NO_WAY);
     closed(now, conn);
   }
   void again(double now, const std::vector<Frame>& frames) {
     if (over()) return;
     for (const Frame& frame : frames) buffer.take(now, frame);
     if (mode_ == Mode::Receiving) buffer.settle(now);
-    check_end();
+    check_end(now);
   }
   void refused(double now, uint32_t from_id) {
     if (over()) return;
     buffer.refused(now, from_id);
-    check_end();
+    check_end(now);
   }
   void picture(double now, double pts_ms) {
     if (over()) return;
@@ -605,14 +700,14 @@ class Session {
     if (over()) return;
     if (mode_ == Mode::Receiving) {
       buffer.settle(now);
-      check_end();
+      check_end(now);
     }
     if (mode_ == Mode::Receiving) {
       if (now >= silent_at()) reconnect(now);
     } else if (over()) {
       return;
     } else if (now >= give_up_at()) {
-      end(NO_WAY);
+      end(now, NO_WAY);
     } else if (now >= next_try_) {
       if (mode_ == Mode::Starting) {
         for (const int conn : std::vector<int>(asked_)) drop(conn);
@@ -645,6 +740,7 @@ class Session {
     asks_++;
     if (mode_ == Mode::Starting) {
       next_try_ = now + config_.answer_s;
+      report.asked(now);
       return handler_.ask(conn, "");
     }
     std::string body = "{\"stream\": \"" + stream + "\", \"last_good_id\": " + std::to_string(buffer.last) +
@@ -713,12 +809,12 @@ class Session {
     }
   }
   void superseded(double now, int conn, const std::string& why) {
-    if (why == "superseded" && conn == last_asked_) return end(why);  // else another request of this client took over
+    if (why == "superseded" && conn == last_asked_) return end(now, why);  // else another request of this client took over
     drop(conn);
     if (asked_.empty()) reconnect(now);
   }
-  void check_end() {
-    if (buffer.ended && !over()) end(*buffer.ended);
+  void check_end(double now) {
+    if (buffer.ended && !over()) end(now, *buffer.ended);
   }
   void forget(int conn) {
     for (auto* conns : {&asked_, &idle_}) conns->erase(std::remove(conns->begin(), conns->end(), conn), conns->end());
@@ -728,8 +824,9 @@ class Session {
     forget(conn);
     handler_.drop(conn);
   }
-  void end(const std::string& why) {
+  void end(double now, const std::string& why) {
     mode_ = Mode::Over;
+    report.end(now);
     for (const auto& [conn, at] : std::map<int, double>(opened_at_)) drop(conn);
     handler_.ended(why);
   }
@@ -748,7 +845,7 @@ class Session {
   TurnHeaders turn_headers_;
   std::optional<double> lost_at_;
   bool may_ask_ = true;
-  int last_asked_ = -1, asks_ = 0, conns_ = 0, tries_ = 0;
+  int last_asked_ = -1, warm_ = -1, asks_ = 0, conns_ = 0, tries_ = 0;
 };
 
 // ---- HTTP -----------------------------------------------------------------------------------------------------------
@@ -760,10 +857,17 @@ class ResponseParser {
   int status = 0;  // 0 before the head
   Headers headers;
   bool done = false;
+  // Whether all of it was read, its trailer included, after which another request may follow.
+  bool complete() const { return done && (!chunked_ || trailed_); }
+  // Whether nothing can be asked on the connection after it.
+  bool last() const { return closes_ || !rest_.empty(); }
 
   std::string feed(const std::string& data) {
-    if (done) return "";
     rest_ += data;
+    if (done) {
+      skip_trailer();
+      return "";
+    }
     while (!status) {
       if (!read_head()) return "";
     }
@@ -773,6 +877,7 @@ class ResponseParser {
       while (!done && read_chunk(at, body)) {
       }
       rest_.erase(0, at);
+      if (done) skip_trailer();
       return body;
     }
     body.swap(rest_);
@@ -827,6 +932,11 @@ class ResponseParser {
     done = *left_ == 0;
     return true;
   }
+  void skip_trailer() {
+    for (size_t end = 0; chunked_ && !trailed_ && (end = rest_.find("\r\n")) != std::string::npos; rest_.erase(0, end + 2)) {
+      trailed_ = end == 0;
+    }
+  }
   // Read the head; false when more bytes are needed, or when it was one of status 1xx.
   bool read_head() {
     const size_t end = rest_.find("\r\n\r\n");
@@ -836,6 +946,7 @@ class ResponseParser {
       throw std::runtime_error("not an HTTP response");
     const int code = static_cast<int>(number(rest_.substr(9, 3), 10));
     if (code < 100 || code > 999) throw std::runtime_error("not an HTTP response");
+    const bool http_1_0 = rest_[7] == '0';
     Headers found;
     size_t at = rest_.find("\r\n");
     while (at < end) {
@@ -866,12 +977,14 @@ class ResponseParser {
       left_ = number(length->second, 10);
     }
     done = left_ && *left_ == 0 && !chunked_;
+    const auto connection = found.find("connection");
+    closes_ = http_1_0 || (connection != found.end() && lower(connection->second).find("close") != std::string::npos);
     headers = std::move(found);
     status = code;
     return true;
   }
   std::string rest_;
-  bool chunked_ = false, after_chunk_ = false;
+  bool chunked_ = false, after_chunk_ = false, closes_ = false, trailed_ = false;
   int informational_ = 0;
   std::optional<uint64_t> left_;  // bytes of the chunk or the body still to come; none: until the connection ends
 };
@@ -881,6 +994,8 @@ class ResponseParser {
 // Connects to one server; speak() receives one turn to its end. `headers` ("Name: value\r\n" each) go with every request.
 // For https the server's certificate is verified against the system's authorities, or against those in `ca_file` alone (PEM).
 // Throws std::invalid_argument for a URL that is neither http nor https.
+//
+// The client reports what it plays, and keeps a connection for the next turn for a while (Config): call tend() between turns.
 class Client : private SessionHandler {
  public:
   Client(const std::string& url, TurnCallbacks& callbacks, Config config = {}, std::string headers = "", std::string ca_file = "")
@@ -914,6 +1029,7 @@ class Client : private SessionHandler {
   // ended before. `idle` is called at least every 100 ms: return false to stop the turn. What the callbacks throw comes out
   // here, and the server is told to stop. A connection that is dropped while its name is resolved may block for seconds.
   std::string speak(const std::string& chat, const std::function<bool()>& idle = [] { return true; }) {
+    auto warm = take_warm();
     connections_.clear();
     dead_.clear();
     silent_.clear();
@@ -923,15 +1039,22 @@ class Client : private SessionHandler {
     opened_ = 0;
     resolved_ = false;
     // A new multi handle has an empty name cache: the name is resolved once a turn.
-    multi_.reset(curl_multi_init());
+    multi_ = std::shared_ptr<CURLM>(curl_multi_init(), [](CURLM* multi) {
+      if (multi) curl_multi_cleanup(multi);
+    });
     if (!multi_) throw std::runtime_error("libcurl cannot be used");
     std::mt19937 random{std::random_device{}()};
     std::uniform_real_distribution<double> jitter(0, 1);
     chat_ = chat;
     session_ = std::make_unique<Session>(callbacks_, static_cast<SessionHandler&>(*this), config_,
                                          [&] { return jitter(random); }, tls_ ? 2 : 1);
+    keep_until_.reset();
+    refused_ = false;
+    retry_at_ = 0;
     try {
-      session_->start(now());
+      const bool is_warm = warm != nullptr;
+      if (is_warm) connections_[0] = std::move(warm);
+      session_->start(now(), is_warm);
       while (!session_->over()) {
         if (!idle()) {
           hang_up();
@@ -940,13 +1063,41 @@ class Client : private SessionHandler {
         }
         poll_once(std::min(now() + 0.1, session_->wake_at().value_or(0)));
         session_->tick(now());
+        report_if_due();
       }
     } catch (...) {
       hang_up();
       throw;
     }
-    connections_.clear();
+    clear();
     return reason_;
+  }
+  // Call it between turns, about once a second, from the thread of speak(): it reports what is still being played, and keeps
+  // a connection for the next turn. It does not wait. Returns false once it has nothing left to do before the next turn.
+  bool tend() {
+    if (!session_) return false;
+    poll_once(now());
+    if (report_if_due()) return true;
+    const double at = now();
+    if (!keep_until_) {
+      keep_until_ = at + config_.warm_s;
+      ping_at_ = connections_.count(WARM) ? at + ping_s_ : at;
+    }
+    if (refused_ || at >= *keep_until_) {
+      connections_.erase(WARM);
+      return false;
+    }
+    const auto found = connections_.find(WARM);
+    if (found != connections_.end() && found->second->busy) return true;
+    const bool lost = found == connections_.end() || moved(found->second->fd);
+    if (lost) connections_.erase(WARM);
+    if ((lost && at >= retry_at_) || at >= ping_at_) {
+      ask_warm(request("GET", "/health", "", "", "keep-alive"), PING_S, false);
+      ping_at_ = at + ping_s_;
+      retry_at_ = at + LOOK_S;
+      poll_once(at);
+    }
+    return true;
   }
   // Why no connection came about, after speak() has returned "no way to the server"; else empty.
   std::string error() const { return reason_ == NO_WAY ? error_ : ""; }
@@ -964,7 +1115,10 @@ class Client : private SessionHandler {
     Client* client = nullptr;
     CURL* easy = nullptr;  // null while it waits for another connection to resolve the name
     curl_socket_t fd = CURL_SOCKET_BAD;
+    std::shared_ptr<CURLM> multi;
     bool connected = false, unfiltered = false, skipped = false, unread = false;
+    bool busy = false, reporting = false;  // of the warm one: a request is under way, and it is a report
+    size_t received = 0;                   // of its answer, bytes
     std::optional<CURLcode> failed;
     std::string only;             // the address to connect to; empty for any that is not in silent_
     std::set<std::string> tried;  // addresses for which a socket was opened
@@ -981,7 +1135,7 @@ class Client : private SessionHandler {
     ~Connection() { disconnect(); }
     void disconnect() {
       if (!easy) return;
-      curl_multi_remove_handle(client->multi_.get(), easy);
+      curl_multi_remove_handle(multi.get(), easy);
       curl_easy_cleanup(easy);
       easy = nullptr;
     }
@@ -1025,16 +1179,100 @@ class Client : private SessionHandler {
 
   static constexpr double SHORT_S = 5.0;    // timeout of a short request
   static constexpr double HANG_UP_S = 1.0;  // timeout of the request that stops a turn
+  static constexpr int WARM = -1;           // the connection that is kept for the next turn
+  static constexpr double PING_S = 2.0;     // timeout of what keeps it open; without an answer it is replaced
+  static constexpr double LOOK_S = 1.0;     // between two attempts to replace it
+  static constexpr size_t MAX_ANSWER = 65536;
+
+  // Close all connections but the warm one.
+  void clear() {
+    for (auto it = connections_.begin(); it != connections_.end();) it = it->first == WARM ? ++it : connections_.erase(it);
+    dead_.clear();
+  }
+  // Report what is due; return whether more will be.
+  bool report_if_due() {
+    TurnReport& report = session_->report;
+    if (!config_.report || !report.due_at) return false;
+    const auto found = connections_.find(WARM);
+    if (now() < *report.due_at || (found != connections_.end() && found->second->busy)) return true;
+    ask_warm(request("POST", "/omniwatch/report", report.body(now()), "", "keep-alive"), SHORT_S, true);
+    return true;
+  }
+  void ask_warm(std::string out, double timeout_s, bool reporting) {
+    if (!connections_.count(WARM)) begin(WARM, good_);
+    Connection& warm = *connections_[WARM];
+    warm.response = {};
+    warm.received = 0;
+    warm.out = std::move(out);
+    warm.until = now() + timeout_s;
+    warm.busy = true;
+    warm.reporting = reporting;
+  }
+  // The warm connection's request was answered, or, with status 0, not.
+  void answered(Connection& warm, int status) {
+    if (!warm.busy) return;
+    warm.busy = false;
+    warm.until = std::numeric_limits<double>::infinity();
+    if (warm.reporting) session_->report.answered(now(), status);
+    if (!status) return;
+    answered_at_ = now();
+    refused_ = warm.response.last();
+    ping_s_ = config_.warm_ping_s;
+    const auto keep_alive = warm.response.headers.find("keep-alive");
+    if (keep_alive == warm.response.headers.end()) return;
+    const size_t at = lower(keep_alive->second).find("timeout=");
+    if (at == std::string::npos) return;
+    const std::string stated = keep_alive->second.substr(at + 8);
+    const auto timeout_s = whole(stated.substr(0, stated.find_first_not_of("0123456789")));
+    if (timeout_s) ping_s_ = std::max(1.0, std::min(ping_s_, *timeout_s / 3.0));
+  }
+  // The connection for the next question; none where none is believed to reach the server.
+  std::unique_ptr<Connection> take_warm() {
+    const auto found = connections_.find(WARM);
+    if (found == connections_.end()) return nullptr;
+    auto warm = std::move(found->second);
+    connections_.erase(found);
+    char byte = 0;
+    size_t size = 0;
+    const bool ready = warm->connected && !warm->busy && now() - answered_at_ <= ping_s_ + PING_S && !moved(warm->fd);
+    if (!ready || curl_easy_recv(warm->easy, &byte, 1, &size) != CURLE_AGAIN) return nullptr;
+    warm->response = {};
+    warm->until = 0;
+    return warm;
+  }
+  // Whether the client would reach the server from another address than the connection's: nothing is sent for that.
+  static bool moved(curl_socket_t fd) {
+    sockaddr_storage peer{}, ours{}, now_ours{};
+    socklen_t peer_size = sizeof peer, size = sizeof ours, now_size = sizeof now_ours;
+    if (fd == CURL_SOCKET_BAD || ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 ||
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&ours), &size) != 0)
+      return true;
+    const int probe = ::socket(peer.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) return false;
+    const bool routed = ::connect(probe, reinterpret_cast<sockaddr*>(&peer), peer_size) == 0 &&
+                        ::getsockname(probe, reinterpret_cast<sockaddr*>(&now_ours), &now_size) == 0;
+    ::close(probe);
+    return !routed || address(ours) != address(now_ours);
+  }
+  static std::string address(const sockaddr_storage& of) {
+    if (of.ss_family == AF_INET) {
+      const auto& v4 = reinterpret_cast<const sockaddr_in&>(of);
+      return std::string(reinterpret_cast<const char*>(&v4.sin_addr), sizeof v4.sin_addr);
+    }
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(of);
+    return std::string(reinterpret_cast<const char*>(&v6.sin6_addr), sizeof v6.sin6_addr);
+  }
 
   void hang_up() {
-    connections_.clear();
-    dead_.clear();
+    clear();
+    session_->report.stop();
     if (session_->over() || session_->stream.empty()) return;
     // Not in the URL, which servers and proxies log: who knows the id may hear the turn.
     begin_short(request("DELETE", "/v1/resume", "", "X-Omni-Resume: " + session_->stream + "\r\n"));
+    const int number = next_short_ + 1;
     const double until = now() + HANG_UP_S;
-    while (!connections_.empty() && now() < until) poll_once(until);
-    connections_.clear();
+    while (connections_.count(number) && now() < until) poll_once(until);
+    clear();
   }
   Connection& begin_short(std::string out) {
     Connection& connection = begin(next_short_--, good_);
@@ -1042,10 +1280,10 @@ class Client : private SessionHandler {
     connection.out = std::move(out);
     return connection;
   }
-  std::string request(const char* method, const std::string& path, const std::string& body,
-                      const std::string& more = "") const {
-    return std::string(method) + " " + base_ + path + " HTTP/1.1\r\nHost: " + host_ +
-           "\r\nConnection: close\r\nAccept: application/vnd.omniwatch.frames\r\nContent-Type: application/json\r\n" +
+  std::string request(const char* method, const std::string& path, const std::string& body, const std::string& more = "",
+                      const std::string& connection = "close") const {
+    return std::string(method) + " " + base_ + path + " HTTP/1.1\r\nHost: " + host_ + "\r\nConnection: " + connection +
+           "\r\nAccept: application/vnd.omniwatch.frames\r\nContent-Type: application/json\r\n" +
            headers_ + more + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
   Connection& begin(int number, std::string only) {
@@ -1089,6 +1327,7 @@ class Client : private SessionHandler {
     curl_easy_setopt(easy, CURLOPT_PRIVATE, &connection);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &connection);
+    connection.multi = multi_;
     if (curl_multi_add_handle(multi_.get(), easy) != CURLM_OK) connection.failed = CURLE_FAILED_INIT;
   }
   static curl_socket_t open_socket(void* data, curlsocktype, curl_sockaddr* to) {
@@ -1152,7 +1391,12 @@ class Client : private SessionHandler {
         dead_.push_back(number);
       }
     }
-    for (const int number : dead_) connections_.erase(number);
+    for (const int number : dead_) {
+      const auto found = connections_.find(number);
+      if (found == connections_.end()) continue;
+      if (number == WARM) answered(*found->second, 0);
+      connections_.erase(found);
+    }
     dead_.clear();
   }
   void lose(int number, const Connection& connection) {
@@ -1196,6 +1440,8 @@ class Client : private SessionHandler {
       size_t size = 0;
       const CURLcode result = curl_easy_recv(connection.easy, data, sizeof data, &size);
       if (result == CURLE_AGAIN) return true;
+      // The server has closed the connection that was kept, and would the next.
+      if (number == WARM && !connection.busy && result == CURLE_OK) refused_ = true;
       if (result != CURLE_OK || size == 0) return false;
       if (!receive(number, connection, std::string(data, size))) return false;
     }
@@ -1203,6 +1449,7 @@ class Client : private SessionHandler {
   }
   // Process received bytes; false when nothing more is to come on the connection.
   bool receive(int number, Connection& connection, const std::string& data) {
+    if (number == WARM) return receive_warm(connection, data);
     const bool had_head = connection.response.status != 0;
     std::string body;
     if (!valid([&] { body = connection.response.feed(data); })) return false;
@@ -1220,6 +1467,13 @@ class Client : private SessionHandler {
       if (status == 404 || status == 410 || status == 416) session_->refused(now(), *connection.rtx);
     }
     return !connection.response.done;
+  }
+  bool receive_warm(Connection& warm, const std::string& data) {
+    warm.received += data.size();
+    if (!warm.busy || warm.received > MAX_ANSWER || !valid([&] { warm.response.feed(data); })) return false;
+    if (!warm.response.complete()) return true;
+    answered(warm, warm.response.status);
+    return !warm.response.last();
   }
   // Run a parser; false for invalid bytes, after which a connection counts as closed.
   bool valid(const std::function<void()>& parse) {
@@ -1241,17 +1495,17 @@ class Client : private SessionHandler {
   const std::string headers_, ca_file_;
   std::string chat_, reason_, error_;
   std::unique_ptr<Session> session_;
-  struct CloseMulti {
-    void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
-  };
-  std::unique_ptr<CURLM, CloseMulti> multi_;
+  std::shared_ptr<CURLM> multi_;
   std::map<int, std::unique_ptr<Connection>> connections_;
   std::vector<int> dead_;
   std::set<std::string> silent_;  // addresses on which a connection waited in vain
   std::string good_;              // the address connected to last
   size_t opened_ = 0;             // connections of the session since then
   bool resolved_ = false;
-  int next_short_ = -1;
+  int next_short_ = WARM - 1;
+  bool refused_ = false;  // the server does not keep connections
+  double ping_s_ = 15, ping_at_ = 0, retry_at_ = 0, answered_at_ = 0;
+  std::optional<double> keep_until_;
 };
 
 }  // namespace omniwatch

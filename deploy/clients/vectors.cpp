@@ -1,7 +1,8 @@
 // Runs scripts of a session's inputs (one a line on standard input) and prints what comes out: for the tests of the client.
 //
-//     reset | config handshake_rtts N | config NAME VALUE | jitter X | start T | opened T CONN | head T CONN STATUS NAME=VALUE ... | data T CONN HEX
+//     reset | config handshake_rtts N | config NAME VALUE | jitter X | start T [warm] | opened T CONN | head T CONN STATUS NAME=VALUE ... | data T CONN HEX
 //     closed T CONN | untrusted T CONN | again T HEX | refused T ID | picture T PTS | tick T | counts
+//     report T | reported T STATUS
 //     answer HEX (of an HTTP response, byte by byte)
 #include <clocale>
 #include <iomanip>
@@ -121,7 +122,15 @@ int main() {
     words >> now;
     if (verb == "start") {
       session = std::make_unique<omniwatch::Session>(teller, teller, config, [&jitter] { return jitter; }, handshake_rtts);
-      session->start(now);
+      words >> rest;
+      session->start(now, rest == "warm");
+    } else if (verb == "report") {
+      std::cout << "report " << (session->report.due_at ? session->report.body(now) : "nothing") << "\n";
+    } else if (verb == "reported") {
+      int status = 0;
+      words >> status;
+      session->report.answered(now, status);
+      std::cout << "due " << (session->report.due_at ? fixed(*session->report.due_at) : "never") << "\n";
     } else if (verb == "tick") {
       session->tick(now);
     } else if (verb == "picture") {

@@ -15,6 +15,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import manuals
+
 from omniwatch.bundle import render
 from omniwatch.bundle.program_files import is_for_desk
 from omniwatch.settings import Settings
@@ -43,6 +45,8 @@ def main(arch: str, wheel: Path, directory: Path) -> None:
     unpack(wheel, device / SITE, lambda name: not is_for_desk(name))
     unpack(wheel, desk / SITE, is_for_desk)
     lay_out(device)
+    for tree, of_desk in ((device, False), (desk, True)):
+        put_manuals(tree, of_desk=of_desk)
 
 
 def lay_out(tree: Path) -> None:
@@ -62,6 +66,15 @@ def lay_out(tree: Path) -> None:
     put(tree, "usr/lib/systemd/system/omniwatch.service", files["omniwatch.service"])
     put(tree, "usr/lib/sysusers.d/omniwatch.conf", files["sysusers.conf"])
     put(tree, "usr/lib/tmpfiles.d/omniwatch.conf", files["tmpfiles.conf"])
+
+
+def put_manuals(tree: Path, *, of_desk: bool) -> None:
+    """Add the manual pages of the tree's commands and, to the device's, the shells' completion."""
+    for name, page in manuals.pages(of_desk=of_desk).items():
+        put(tree, name, "")
+        (tree / name).write_bytes(page)
+    for name, text in ({} if of_desk else manuals.completions()).items():
+        put(tree, name, text)
 
 
 def wheels(

@@ -265,9 +265,9 @@ class Invalid(msgspec.Struct, gc=False):
     detail: str
 
 
-REASONS = ("encoding", "json", "fields", "nul", "oversize", "truncated")
-"""Why a line was refused: not UTF-8, not JSON, a field missing or out of range, NUL bytes, over 64 KiB, or cut short
-(a file that ended, or was rotated away, in the middle of it)."""
+REASONS = ("encoding", "json", "fields", "nul", "oversize", "truncated", "damaged")
+"""Why a line was refused: not UTF-8, not JSON, a field missing or out of range, NUL bytes, over 64 KiB, cut short
+(a file that ended, or was rotated away, in the middle of it), or in an entry of the journal that journalctl cannot read."""
 
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyEvent)
 _any_ev = msgspec.json.Decoder(Unknown)
@@ -320,7 +320,13 @@ def encode(event: Event) -> bytes:
 
 def json_schema() -> dict[str, Any]:
     """The contract as a JSON Schema of one line, made from the structs above."""
+    import inspect
+
     schema = msgspec.json.schema(AnyEvent)
+    for struct in schema["$defs"].values():
+        # Python 3.13 takes the indentation out of docstrings, earlier ones do not.
+        if "description" in struct:
+            struct["description"] = inspect.cleandoc(struct["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Omniwatch event, version 1.2",

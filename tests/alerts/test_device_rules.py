@@ -10,10 +10,10 @@ import yaml
 
 from helpers.bundles import COARSE, FINE, TIGHT, failing, promtool, rendered, replaced, unit_tests
 from omniwatch.settings import Settings
-from omniwatch.settings.alerts import Device
+from omniwatch.settings.alerts import DeviceAlerts
 
 RULES = "alerts/device.rules.yaml"
-ODD = Device(
+ODD = DeviceAlerts(
     throttled_ticket_share=0.07,
     throttled_ticket_window_s=131,
     throttled_periods_min=250,
@@ -24,7 +24,7 @@ ODD = Device(
     memory_share=0.123,
     memory_for_s=31,
 )
-AT_ONCE = Device(
+AT_ONCE = DeviceAlerts(
     throttled_periods_min=1,
     quota_for_s=0,
     hardware_for_s=0,

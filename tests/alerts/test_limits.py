@@ -34,8 +34,11 @@ def nudged(expr: str, index: int, sign: int) -> str | None:
 
 def failing_alerts(directory: Path, subject: str, only: Collection[str] | None = None) -> set[str]:
     found: set[str] = set()
+    told_by = records(directory, subject)
     for done in failing(directory, subject, only, annotations=False):
-        found |= set(re.findall(r"alertname: ?(\w+)", done.stdout + done.stderr))
+        said = done.stdout + done.stderr
+        found |= set(re.findall(r"alertname: ?(\w+)", said))
+        found |= {alert for record, alert in told_by.items() if f"({record}{{cause=" in said}
         if found and found >= set(only or ()):
             break
     return found
@@ -43,6 +46,16 @@ def failing_alerts(directory: Path, subject: str, only: Collection[str] | None =
 
 def rules_of(directory: Path, subject: str) -> dict[str, Any]:
     return load_yaml((directory / f"alerts/{subject}.rules.yaml").read_text())
+
+
+def records(directory: Path, subject: str) -> dict[str, str]:
+    """What is recorded, and the alert that comes after it."""
+    found, alert = {}, ""
+    for rule in reversed(rules_of(directory, subject)["groups"][0]["rules"]):
+        alert = rule.get("alert", alert)
+        if "record" in rule:
+            found[rule["record"]] = alert
+    return found
 
 
 def limits() -> list[tuple[str, int]]:

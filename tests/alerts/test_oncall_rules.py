@@ -30,7 +30,7 @@ ODD = msgspec.structs.replace(
     objective=alerts.Objective(
         in_time_share=0.99, answers_min=3, page_burn=10, page_window_s=601, page_short_s=61, ticket_burn=2.5
     ),
-    device=alerts.Device(failed_for_s=11, restarts=2, restarts_window_s=125),
+    device=alerts.DeviceAlerts(failed_for_s=11, restarts=2, restarts_window_s=125),
     model_server=alerts.ModelServer(
         down_for_s=7, load_s=100, stopped_for_s=61, queue_mean_s=1.5, kv_cache_share=0.777, slow_share=0.33, underrun_min=40, no_audio=4, overloaded_for_s=1
     ),
@@ -105,8 +105,10 @@ def test_a_wait_that_a_restart_would_fill_is_refused():
         ("- ignoring(le)", "+ ignoring(le)"),
         ("round(increase", "(delta"),
         ("humanizePercentage", "humanize"),
-        ('ratio{cause="fast"}[5m]', 'ratio{cause="fast"}[6m]'),
-        ('or max_over_time(omniwatch:late_answers:ratio{cause="rare"}[30m])', ""),
+        ("vantage=%q}[5m]", "vantage=%q}[6m]"),
+        ('or max without (cause) (max_over_time(omniwatch:late_answers:ratio{cause="rare"}[30m]))', ""),
+        ("max without (cause) (", "("),
+        ('cause=\\"fast\\"', 'cause=\\"long\\"'),
         ("labels: {cause: rare}", "labels: {cause: long}"),
     ],
 )

@@ -39,11 +39,11 @@ def measure(streams: int, foreign: int, seconds: float) -> tuple[float, float, f
         for _ in range(streams - 1):
             other = stack.enter_context(Call())
             other.ear = calls[0].ear
-            other.line = other.listener.line = other.new_line()
+            other.line = other.stream_events.line = other.new_line()
             calls.append(other)
         for turn, call in enumerate(calls):
-            call.listener.name = f"s{turn}"
-            call.listener.ask(1)
+            call.stream_events.name = f"s{turn}"
+            call.stream_events.ask(1)
         clock = time.pthread_getcpuclockid(calls[0].ear.listening.thread.ident or 0)
         time.sleep(0.5)
         asked, told = 0, len(calls[0].told)

@@ -21,7 +21,7 @@ import uvicorn
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers.flaky_network import Listener
 from omniwatch import settings
-from omniwatch.client import Client
+from omniwatch.client import Client, Config
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.desk.link.summary import percentile
 from omniwatch.resume import Resume
@@ -81,7 +81,9 @@ async def listen(port: int, number: int, until: float, cut_s: float | None, tall
     turn = 0
     while loop.time() < until:
         listener, seed = Listener(), (number + turn) % 8
-        summary = await Client(f"http://127.0.0.1:{port}", listener, connect=connect).speak({"seed": seed})
+        summary = await Client(
+            f"http://127.0.0.1:{port}", listener, config=Config(opus=False), connect=connect
+        ).speak({"seed": seed})
         right = summary.reason == "done" and listener.speech == speaker.speech(seed)
         tally["turns"] += 1
         if not right:

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 LIVE_S = float(os.environ.get("BENCH_LIVE_S", "30"))
 STREAMS = 64
 SCRAPES = 300
-EXPORTER = (sys.executable, "-m", "omniwatch", "exporter")
+EXPORTER = (sys.executable, "-m", "omniwatch", "exporter", "--config.file=/dev/null")
 
 
 def p99(values: list[float]) -> float:

@@ -65,7 +65,16 @@ def sidecar(events: Path, group: CpuGroup) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    command = [sys.executable, "-m", "omniwatch", "exporter", str(events), "--web.listen-address", address]
+    command = [
+        sys.executable,
+        "-m",
+        "omniwatch",
+        "exporter",
+        "--config.file=/dev/null",
+        str(events),
+        "--web.listen-address",
+        address,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     group.add(process.pid)
     try:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from helpers import lints
-from helpers.bundles import COARSE, FINE, changed_settings, data_folders, promtool, rendered, replaced
+from helpers.bundles import COARSE, FINE, LINKED, changed_settings, data_folders, promtool, rendered, replaced
 from omniwatch.bundle import dashboard_json, data, render
 from omniwatch.cli import main
 from omniwatch.metrics import collector
@@ -63,7 +63,7 @@ def unknown_series(text: str) -> set[str]:
     return named - known
 
 
-@pytest.mark.parametrize("settings", [Settings(), FINE, COARSE], ids=["defaults", "fine", "coarse"])
+@pytest.mark.parametrize("settings", [LINKED, FINE, COARSE], ids=["defaults", "fine", "coarse"])
 def test_what_is_shipped_has_no_lint(tmp_path, settings):
     assert lints.of_bundle(rendered(tmp_path, settings)) == []
 

@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_read_is_named(centre: Centre, tmp_path: Path, fie
 
 def test_a_secret_that_is_no_text_is_one_line(centre: Centre, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"\xff")
-    with pytest.raises(AlertmanagerError, match=rf"^http://{centre.address}: 'utf-8' codec can't decode"):
+    with pytest.raises(AlertmanagerError, match=r"/secret: not UTF-8: invalid start byte$"):
         asked(centre, token_file=str(tmp_path / "secret")).alerts("orin")
 
 
@@ -131,3 +131,30 @@ def test_over_tls_both_show_their_certificates(centre: Centre, tmp_path: Path) -
     assert known.sent() == {"webhook": (3, 2)}
     with pytest.raises(AlertmanagerError, match="TLS: self-signed certificate"):
         asked(centre, "https").sent()
+
+
+@pytest.mark.parametrize(
+    ("receivers", "beats"),
+    [
+        ("receivers: [{name: page, webhook_configs: [{url: <secret>}]}, {name: watchdog}]", False),
+        ("receivers: [{name: watchdog, webhook_configs: [{url: <secret>}]}]", True),
+        ("receivers:", False),
+    ],
+)
+def test_a_heartbeat_goes_by_webhook_where_the_running_configuration_says_so(centre, receivers, beats):
+    alert = ALERT | {"receivers": [{"name": "watchdog"}]}
+    centre.answers |= {
+        "/api/v2/alerts": json.dumps([alert]),
+        "/api/v2/status": json.dumps({"config": {"original": receivers}}),
+    }
+    assert asked(centre).beats() is beats
+    centre.answers["/api/v2/alerts"] = "[]"
+    assert asked(centre).beats() is False
+
+
+@pytest.mark.parametrize("answer", ["{}", "[", '{"config": {"original": "{"}}'])
+def test_a_configuration_that_is_none_is_one_line(centre, answer):
+    centre.answers["/api/v2/status"] = answer
+    with pytest.raises(AlertmanagerError, match=r"^http://127.0.0.1:\d+: .*(answer|YAML)") as refused:
+        asked(centre).running()
+    assert len(str(refused.value).splitlines()) == 1

@@ -8,19 +8,14 @@ from pathlib import PurePosixPath
 
 import pytest
 import yaml
-from grafana_foundation_sdk.cog.plugins import register_default_plugins
-from grafana_foundation_sdk.models import dashboard as grafana
-from grafana_foundation_sdk.models import prometheus
 
-from helpers.bundles import FINE, data_folders, replaced
+from helpers.bundles import FINE, LINKED, data_folders, replaced
+from helpers.dashboard_models import NAMES, model
 from helpers.lints.dashboards import lint
 from omniwatch.bundle import dashboard_json, dashboards, data, render
 from omniwatch.core.totals import OUTCOMES
 from omniwatch.settings import Settings
 
-NAMES = sorted(
-    path.name.removesuffix(dashboards.SUFFIX) for path in (data.root() / "dashboards").glob("*.yaml.j2")
-)
 MINIMAL = """
 uid: a
 title: A
@@ -35,11 +30,6 @@ rows:
 """
 
 each_dashboard = pytest.mark.parametrize("name", NAMES)
-
-
-def model(name: str, settings: Settings | None = None) -> dict:
-    path = PurePosixPath(f"dashboards/{name}.json")
-    return json.loads(render.render(settings or Settings(), only=[path])[path])
 
 
 def panel(found: dict, number: int) -> dict:
@@ -60,21 +50,6 @@ def test_the_dashboards_are_these():
 def test_a_dashboard_has_no_lint(name):
     assert lint(model(name)) == []
     assert lint(model(name, FINE)) == []
-
-
-@each_dashboard
-def test_grafanas_own_model_reads_it_whole(name):
-    register_default_plugins()
-    written = model(name)
-    read = grafana.Dashboard.from_json(written)
-    assert read.uid == f"omni-{name}"
-    assert read.templating.list_val[0].name == "datasource"
-    shown = [item for item in read.panels if not isinstance(item, grafana.RowPanel)]
-    assert [item.title for item in shown] == [item["title"] for item in dashboard_json.panels(written)]
-    for item, source in zip(shown, dashboard_json.panels(written), strict=True):
-        assert all(isinstance(target, prometheus.Dataquery) for target in item.targets)
-        assert [target.expr for target in item.targets] == [target["expr"] for target in source["targets"]]
-        assert item.field_config.defaults.unit == source["fieldConfig"]["defaults"]["unit"]
 
 
 @each_dashboard
@@ -126,9 +101,10 @@ def test_no_setting_moves_an_id(name):
 
 @each_dashboard
 def test_runbooks_that_are_linked_exist_at_the_sites_address(name):
-    for link in (link for item in dashboard_json.panels(model(name)) for link in item["links"]):
+    panels = dashboard_json.panels(model(name, LINKED))
+    for link in (link for item in panels for link in item["links"]):
         base, _, page = link["url"].rpartition("/")
-        assert base == Settings().site.runbook_base_url
+        assert base == LINKED.site.runbook_base_url.rstrip("/")
         assert (data.root() / "runbooks" / page).is_file()
 
 

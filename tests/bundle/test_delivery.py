@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from omniwatch.bundle import delivery, install, trial_page, versions
+from omniwatch.bundle.bridge import BridgeError, Outcome, Report, RobotReport
+from omniwatch.bundle.trial_page import Taken
 from omniwatch.bundle.versions import LEAST
 from omniwatch.cli import main
 from omniwatch.settings import parse
@@ -120,6 +122,9 @@ class Api:
         late = bool(self.posted) and self.now >= self.posted[0][0] + 1
         return {"webhook": (7.0 + late, 0.0), "email": (3.0, 2.0 + 2 * late)}
 
+    def beats(self):
+        return False
+
     def pause(self, seconds: float) -> None:
         self.now += seconds
 
@@ -128,9 +133,9 @@ def test_a_test_alert_says_who_took_it_and_ends():
     api = Api()
     settings = parse(f"receivers: {{{PAGER}, page: {{email_to: a@example.org}}}}")
     found = list(trial_page.run(api, settings, "page", 10, lambda: api.now, api.pause))
-    assert [one.integration for one in found] == ["webhook", "email"]
+    assert [one.who for one in found] == ["webhook", "email"]
     assert found[0].after_s == pytest.approx(1, abs=0.3)
-    assert found[1] == ("email", None, 2)
+    assert found[1] == Taken("email", None, 2)
     (_, begin), (ended_t, end) = api.posted
     assert begin["labels"] == end["labels"]
     assert begin["labels"]["fault"] == "test"
@@ -149,6 +154,9 @@ class Beating(Api):
         taken = bool(self.posted) and self.now >= self.posted[0][0] + self.takes_s
         return {"webhook": ((self.now - 70) // trial_page.BEAT_S + taken, 0.0)}
 
+    def beats(self):
+        return True
+
 
 @pytest.mark.parametrize(
     ("takes_s", "within_s", "after_s"), [(1, 30, 1), (inf, 30, None), (inf, 200, None), (90, 200, 90)]
@@ -159,7 +167,7 @@ def test_a_heartbeat_is_no_answer_to_a_test(takes_s, within_s, after_s):
     assert trial_page.is_hidden_by_heartbeat(settings, "page")
     beat_t = trial_page.heartbeat(api, lambda: api.now, api.pause)
     assert beat_t == pytest.approx(130, abs=0.3)
-    (found,) = trial_page.run(api, settings, "page", within_s, lambda: api.now, api.pause, beat_t)
+    (found,) = trial_page.run(api, settings, "page", within_s, lambda: api.now, api.pause, beat_t=beat_t)
     assert found.after_s == pytest.approx(after_s, abs=6) if after_s else found.after_s is None
 
 
@@ -174,8 +182,107 @@ def test_what_reaches_nobody_is_not_tested(tmp_path):
     config = tmp_path / "omniwatch.yaml"
     config.write_text("receivers: {page_webhook_url: '', ticket_webhook_url: ''}")
     done = CliRunner().invoke(main, ["page", "--test", "--config.file", str(config)])
-    assert done.exit_code == 2
-    assert done.stderr == "Error: receivers: nobody is told of a page; there is nothing to test\n"
+    assert done.exit_code == 1
+    assert done.stdout == f"nobody is told of a page: set receivers, notify.robots or fleet in {config}\n"
+
+
+def test_a_bridge_without_a_robot_is_nobody(tmp_path):
+    """By default pages go to the bridge: whether anybody is behind it is known at once, and not after 30 s."""
+    config = tmp_path / "omniwatch.yaml"
+    config.write_text("site: {alertmanager: '127.0.0.1:1'}")
+    done = CliRunner().invoke(main, ["page", "--test", "--config.file", str(config)])
+    assert (done.exit_code, done.stdout.partition(":")[0]) == (1, "nobody is told of a page")
+
+
+class Failing(Beating):
+    """Its dead man's switch takes a heartbeat only at the third attempt, at no fixed time; the test reaches nobody."""
+
+    def __init__(self) -> None:
+        super().__init__(inf)
+
+    def sent(self):
+        return {"webhook": ((self.now - 40) // 30, self.now // 10)}
+
+
+def test_a_heartbeat_at_no_fixed_time_is_no_answer_either():
+    api = Failing()
+    settings = parse(f"receivers: {{{WATCHED}, {PAGER}}}")
+    assert trial_page.heartbeat(api, lambda: api.now, api.pause) is None
+    api.now = 131.0
+    (found,) = trial_page.run(api, settings, "page", 30, lambda: api.now, api.pause)
+    assert (found.after_s, found.error) == (None, trial_page.HIDDEN)
+
+
+def test_a_heartbeat_that_begins_within_the_test_is_none_either():
+    class Beginning(Beating):
+        def beats(self):
+            return self.now >= 105
+
+        def sent(self):
+            return {"webhook": (float(self.now >= 106), 0.0)}
+
+    api = Beginning(inf)
+    (found,) = trial_page.run(
+        api, parse(f"receivers: {{{WATCHED}, {PAGER}}}"), "page", 30, lambda: api.now, api.pause
+    )
+    assert found.after_s is None
+
+
+ROBOTS = f"{{receivers: {{{WATCHED}}}, notify: {{robots: [{ROBOT}, {{kind: wecom, url_file: /w}}]}}}}"
+
+
+def outcome(api: Api, result: str, error: str = "", test: str = "100.000") -> Outcome:
+    return Outcome(f'{{}}/{{severity="page"}}:{{fault="test", test="{test}"}}', result, api.now - 103, error)
+
+
+def test_a_robots_own_answer_is_waited_for_and_a_refusal_is_said_at_once():
+    """The bridge has taken it after a second; of its robots one takes it after three, and one refuses it."""
+    api = Api()
+
+    def bridge() -> Report:
+        if api.now < 103:
+            return Report([RobotReport("feishu-0", ["page"]), RobotReport("wecom-1", ["page"])])
+        taken = [outcome(api, "later", "HTTP 502"), outcome(api, "delivered")]
+        refused = [outcome(api, "delivered", test="99.000"), outcome(api, "refused", "93000: invalid key")]
+        return Report(
+            [
+                RobotReport("feishu-0", ["page"], outcomes=taken),
+                RobotReport("wecom-1", ["page"], outcomes=refused),
+            ]
+        )
+
+    settings = parse(ROBOTS)
+    assert not trial_page.is_hidden_by_heartbeat(settings, "page"), "no heartbeat has a part in it"
+    found = list(trial_page.run(api, settings, "page", 30, lambda: api.now, api.pause, bridge=bridge))
+    assert found == [
+        Taken("feishu-0", pytest.approx(3, abs=0.01), 1),
+        Taken("wecom-1", None, 1, "93000: invalid key", pytest.approx(3, abs=0.01)),
+    ]
+    assert api.now == pytest.approx(103, abs=0.3)
+
+
+def test_robots_that_do_not_answer_and_a_bridge_that_does_not_are_named():
+    api = Api()
+    settings = parse(ROBOTS)
+    waiting = Report([RobotReport("feishu-0", ["page"], outcomes=[outcome(api, "later", "HTTP 502")])])
+    found = list(trial_page.run(api, settings, "page", 5, lambda: api.now, api.pause, bridge=lambda: waiting))
+    assert found == [
+        Taken("feishu-0", None, 1, "HTTP 502"),
+        Taken(
+            "wecom-1",
+            None,
+            1,
+            "the running bridge does not know this robot: systemctl restart omniwatch-notify",
+        ),
+    ]
+
+    def gone() -> Report:
+        raise BridgeError("http://127.0.0.1:9095: Connection refused")
+
+    api = Api()
+    found = list(trial_page.run(api, settings, "page", 5, lambda: api.now, api.pause, bridge=gone))
+    assert {one.error for one in found} == {"http://127.0.0.1:9095: Connection refused"}
+    assert [one.after_s for one in found] == [None, None]
 
 
 def test_an_alertmanager_that_is_not_reached_is_one_line(tmp_path):

@@ -64,7 +64,7 @@ def test_a_burn_so_small_that_it_has_an_exponent_is_a_number_in_the_dashboards()
     [
         (
             r'site: {device: "\ud842"}',
-            "site.device: expected text without control characters and {{, got the character U+D842 at position 0",
+            "line 1: found invalid Unicode character escape code",
         ),
         (
             r'fleet: {token_file: "/a\nExecStart=/bin/sh"}',

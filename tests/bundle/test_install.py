@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -27,6 +28,7 @@ from helpers.trees import grow
 from omniwatch import __version__
 from omniwatch.bundle import profiles, systemctl
 from omniwatch.bundle.installed_files import state_of
+from omniwatch.system import atomic_write
 
 
 def test_install_and_purge_leave_the_tree_as_it_was(root: Path) -> None:
@@ -103,7 +105,7 @@ def test_an_upgrade_leaves_nothing_of_the_version_before(root: Path) -> None:
     grow(root, f"{package.relative_to(root)}/METADATA: of an older version")
     kept = json.loads((root / MANIFEST).read_text())
     folder = f"/{package.relative_to(root)}"
-    kept["files"][f"{folder}/METADATA"] = state_of(package / "METADATA")
+    kept["files"][f"{folder}/METADATA"] = state_of(root, PurePosixPath(f"{folder}/METADATA"))
     kept["directories"].append(folder)
     (root / MANIFEST).write_text(json.dumps(kept))
     assert install(root).exit_code == 0
@@ -287,17 +289,17 @@ def test_a_damaged_list_of_what_was_installed_is_written_anew_by_force(root: Pat
 def test_a_full_disk_leaves_nothing_half_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = snapshot(root)
     """What a write is told does not name the file, unlike what an open is told."""
-    real, count, last = Path.write_bytes, 0, ""
+    real, count, last = atomic_write.put, 0, ""
 
-    def full(path: Path, content: bytes) -> int:
+    def full(name: str, content: bytes, **how: Any) -> None:
         nonlocal count, last
         count += 1
-        if count > 100:
-            last = path.name.lstrip(".").removesuffix(f".{os.getpid()}")
+        if count > 100 and not how["link"]:
+            last = name.lstrip(".").removesuffix(f".{os.getpid()}")
             raise OSError(28, "No space left on device")
-        return real(path, content)
+        real(name, content, **how)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(atomic_write, "put", full)
     done = install(root)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"Error: {root}/opt/omniwatch/")
@@ -307,14 +309,14 @@ def test_a_full_disk_leaves_nothing_half_written(root: Path, monkeypatch: pytest
 
 def test_an_interruption_leaves_nothing_half_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = snapshot(root)
-    real = Path.write_bytes
+    real = atomic_write.put
 
-    def interrupted(path: Path, content: bytes) -> int:
-        if path.name.startswith(".omniwatch.service."):
+    def interrupted(name: str, content: bytes, **how: Any) -> None:
+        if name.startswith(".omniwatch.service."):
             raise KeyboardInterrupt
-        return real(path, content)
+        real(name, content, **how)
 
-    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    monkeypatch.setattr(atomic_write, "put", interrupted)
     assert install(root).exit_code != 0
     assert snapshot(root) == before
 

@@ -52,7 +52,7 @@ def test_the_bridge_is_installed_where_the_settings_name_a_robot_and_goes_with_i
     assert not (root / WANTS).is_symlink()
     (root / CONFIG).write_text(ROBOT)
     install(root, *arguments)
-    assert uninstall(root, "--purge").exit_code == 0
+    assert uninstall(root, "--purge", "--yes").exit_code == 0
     assert sorted(root.rglob("*")) == before
 
 

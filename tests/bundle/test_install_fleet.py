@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from helpers.installation import interpreter
+from helpers.installation import interpreter, packaged
+from helpers.systemd_analyze import analyze
 from helpers.trees import grow
 from omniwatch.bundle import render
 from omniwatch.cli import main
@@ -72,9 +72,32 @@ def test_the_unit_and_its_configuration_come_stay_and_go(root: Path) -> None:
     assert install(root, "--profile", "orin").exit_code == 0
     assert len(files(root)) == 4
     grow(root, "var/lib/private/omniwatch-uplink/queue: samples")
-    gone = CliRunner().invoke(main, ["uninstall", "--root", str(root), "--purge"])
+    gone = CliRunner().invoke(main, ["uninstall", "--root", str(root), "--purge", "--yes"])
     assert gone.exit_code == 0, gone.output
     assert files(root) == set()
+
+
+NOTE = f"note: {UNIT} and its files will be removed: the settings have none any more\n"
+
+
+@pytest.mark.parametrize("is_packaged", [False, True], ids=["installed", "packaged"])
+def test_settings_without_a_fleet_take_the_uplink_away_and_say_so_first(
+    root: Path, is_packaged: bool
+) -> None:
+    if is_packaged:
+        packaged(root)
+    assert install(configured(root, WRITES), "--fleet").exit_code == 0
+    configured(root, "{}")
+    trial = install(root, "--dry-run")
+    assert (trial.exit_code, len(files(root))) == (0, 4)
+    done = install(root)
+    assert done.exit_code == 0, done.output
+    for told, verb in ((trial, "would remove"), (done, "removed")):
+        assert told.stderr.startswith(NOTE)
+        assert f"{verb} {root}/etc/systemd/system/{UNIT}\n" in told.stdout
+    assert files(root) == set()
+    if not is_packaged:
+        assert install(root).output == "nothing to change\n"
 
 
 def test_settings_that_change_are_followed_and_so_is_the_agent(root: Path) -> None:
@@ -148,10 +171,6 @@ def test_systemd_reads_the_unit_and_finds_it_confined(tmp_path: Path, text: str)
     ]:
         if one.is_file():
             shutil.copy(one, shipped)
-
-    def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["systemd-analyze", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     verified = analyze("verify", "--man=no", f"--root={tmp_path}", f"/etc/systemd/system/{UNIT}")
     assert (verified.stderr, verified.returncode) == ("", 0)

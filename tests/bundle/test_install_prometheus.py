@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
 import yaml
 
 from helpers.bundles import promtool
-from helpers.installation import CONFIG, install, packaged, snapshot, uninstall
+from helpers.installation import CONFIG, debians_servers, install, packaged, snapshot, uninstall
 from helpers.trees import grow
 from omniwatch.bundle import render, systemctl, wiring
 from omniwatch.settings import Settings
+from omniwatch.system import rooted
 
 BUNDLE = "etc/omniwatch/bundle"
 PROMETHEUS = "etc/systemd/system/prometheus.service.d/omniwatch.conf"
@@ -23,21 +23,7 @@ FLEET = "fleet: {alertmanager_urls: ['https://centre.example'], remote_write_url
 @pytest.fixture
 def root(root: Path) -> Path:
     """A device with Debian's Prometheus and Alertmanager, as dpkg leaves them."""
-    status = ""
-    for server in wiring.SERVERS:
-        unit = f"[Service]\\nExecStart=/usr/bin/{server.package} $ARGS"
-        grow(root, f"usr/lib/systemd/system/{server.unit}: {unit}")
-        grow(root, f'{str(server.config)[1:]}: # Debian\'s own\n{str(server.defaults)[1:]}: ARGS=""')
-        sums = "".join(
-            f" {path} {hashlib.md5((root / str(path)[1:]).read_bytes(), usedforsecurity=False).hexdigest()}\n"
-            for path in (server.config, server.defaults)
-        )
-        status += (
-            f"Package: {server.package}\nStatus: install ok installed\nConffiles:\n{sums}Description: x\n\n"
-        )
-    (root / "var/lib/dpkg").mkdir(parents=True)
-    (root / "var/lib/dpkg/status").write_text(f"Package: other\nStatus: install ok installed\n\n{status}")
-    return root
+    return debians_servers(root)
 
 
 @pytest.fixture
@@ -66,6 +52,8 @@ def test_both_read_the_bundle_and_uninstall_takes_it_back(root):
         "[Service]",
         "ExecStart=",
         f"ExecStart=/usr/bin/prometheus --config.file={config} $ARGS",
+        "ExecReload=",
+        "ExecReload=/bin/sh -c 'kill -HUP \"$$MAINPID\"'",
     ]
     assert "--cluster.listen-address= $ARGS" in (root / ALERTMANAGER).read_text()
     assert (root / config[1:]).is_file()
@@ -97,12 +85,132 @@ def test_a_change_of_the_settings_is_rendered_and_reloaded(root, told):
     done = install(root, "--with-prometheus")
     assert f"files below {root / BUNDLE}" in done.output
     assert [line for line in told.read_text().splitlines() if "prometheus" in line] == [
-        f"try-reload-or-restart {unit} with the bundle" for unit in units
+        f"{verb} {unit} with the bundle" for verb in ("try-reload-or-restart", "start") for unit in units
     ]
     assert "> 70" in (root / BUNDLE / "alerts/streaming.rules.yaml").read_text()
 
 
+def failing(told: Path, *words: str) -> None:
+    """Have systemctl refuse what begins with these words, each."""
+    refused = "|".join(f"'{one}'*" for one in words)
+    told.with_name("systemctl").write_text(
+        f'#!/bin/sh\necho "$*" >> {told}\ncase "$*" in {refused}) echo no such program >&2; exit 1;; esac\n'
+    )
+
+
+def asked(told: Path) -> list[str]:
+    lines = [line for line in told.read_text().splitlines() if "start" in line or "reload-or" in line]
+    told.write_text("")
+    return lines
+
+
+def test_a_reload_that_failed_is_tried_again_though_no_file_changes(root, told):
+    assert install(root, "--with-prometheus").exit_code == 0
+    (root / CONFIG).write_text("alerts: {drift_page_ms: 70}")
+    reload, restart = "try-reload-or-restart prometheus.service", "restart omniwatch.service"
+    failing(told, reload)
+    done = install(root, "--with-prometheus")
+    assert done.exit_code == 1
+    assert f"systemctl {reload}: no such program\n" in done.stderr
+    asked(told)
+    failing(told, reload)
+    again = install(root, "--with-prometheus")
+    assert (again.exit_code, again.stdout) == (1, "nothing to change\n"), "it still fails"
+    assert reload in asked(told)
+    failing(told, "none")
+    again = install(root, "--no-start")
+    assert again.exit_code == 0
+    assert asked(told) == []
+    again = install(root)
+    assert (again.exit_code, again.stdout) == (0, "nothing to change\n")
+    found = asked(told)
+    assert reload in found
+    assert restart not in found
+    assert not rooted.is_there(root, systemctl.OWED)
+    assert install(root, "--with-prometheus").exit_code == 0
+    assert reload not in asked(told), "once it has been done it is not done again"
+
+
+def test_one_that_was_killed_before_the_reload_is_ended_by_the_next(root, told, monkeypatch):
+    assert install(root, "--with-prometheus").exit_code == 0
+    (root / CONFIG).write_text("alerts: {drift_page_ms: 70}")
+    with monkeypatch.context() as patch:
+        patch.setattr(systemctl, "arrive", lambda *args, **named: [])
+        assert install(root, "--with-prometheus").exit_code == 0
+    told.write_text("")
+    assert install(root, "--with-prometheus").stdout == "nothing to change\n"
+    assert "try-reload-or-restart prometheus.service with the bundle" in asked(told)
+
+
+def test_what_is_owed_to_a_unit_that_is_gone_is_forgotten(root, told):
+    assert install(root, "--with-prometheus").exit_code == 0
+    grow(root, f"{str(systemctl.OWED)[1:]}: restart omniwatch-uplink.service\\nfall over\\n\\n")
+    told.with_name("systemctl").write_text(f'#!/bin/sh\necho "$*" >> {told}\n[ "$1" != restart ] || exit 5\n')
+    assert install(root).exit_code == 0
+    assert "restart omniwatch-uplink.service" in asked(told)
+    assert not rooted.is_there(root, systemctl.OWED)
+
+
+def test_a_removal_owes_nothing(root, told):
+    assert install(root, "--with-prometheus").exit_code == 0
+    grow(root, f"{str(systemctl.OWED)[1:]}: restart omniwatch.service")
+    assert uninstall(root, "--purge").exit_code == 0
+    assert not rooted.is_there(root, systemctl.OWED)
+
+
+WANTS = "etc/systemd/system/multi-user.target.wants"
+
+
+def test_servers_that_were_not_enabled_are_and_then_no_more(root, told):
+    """Prometheus was enabled before, Alertmanager was not."""
+    was = root / WANTS / "prometheus.service"
+    was.parent.mkdir(parents=True, exist_ok=True)
+    was.symlink_to("/lib/systemd/system/prometheus.service")
+    assert f"would write {root / WANTS}/prometheus-alertmanager.service\n" in (
+        install(root, "--with-prometheus", "--dry-run").output
+    )
+    assert install(root, "--with-prometheus").exit_code == 0
+    link = root / WANTS / "prometheus-alertmanager.service"
+    assert (link.parent / link.readlink()).resolve() == (root / "lib/systemd/system" / link.name).resolve()
+    found = asked(told)
+    assert {
+        "start prometheus.service with the bundle",
+        "start prometheus-alertmanager.service with the bundle",
+    } <= {*found}
+    assert install(root, "--with-prometheus").stdout == "nothing to change\n"
+    assert install(root).stdout == "nothing to change\n"
+    told.write_text("")
+    assert uninstall(root).exit_code == 0
+    assert not link.is_symlink()
+    assert was.readlink() == Path("/lib/systemd/system/prometheus.service")
+    lines = told.read_text().splitlines()
+    assert "stop prometheus-alertmanager.service with the bundle" in lines
+    assert "try-restart prometheus.service with the bundle" in lines
+    assert not [
+        line for line in lines if "stop prometheus.service" in line or "try-restart prometheus-a" in line
+    ]
+
+
+def test_a_server_that_somebody_has_enabled_since_stays_enabled(root):
+    assert install(root, "--with-prometheus").exit_code == 0
+    link = root / WANTS / "prometheus.service"
+    link.unlink()
+    link.symlink_to("/lib/systemd/system/prometheus.service")
+    assert install(root, "--with-prometheus").stdout == "nothing to change\n"
+    assert uninstall(root, "--purge").exit_code == 0
+    assert link.is_symlink()
+
+
+def test_one_that_was_disabled_since_is_enabled_again(root):
+    assert install(root, "--with-prometheus").exit_code == 0
+    (root / WANTS / "prometheus.service").unlink()
+    assert f"wrote {root / WANTS}/prometheus.service\n" in install(root, "--with-prometheus").output
+
+
 def test_debians_servers_are_back_on_their_own_configuration_before_the_bundle_goes(root, told):
+    for name in ("prometheus.service", "prometheus-alertmanager.service"):
+        (root / WANTS).mkdir(parents=True, exist_ok=True)
+        (root / WANTS / name).symlink_to(f"/lib/systemd/system/{name}")
     assert install(root, "--with-prometheus").exit_code == 0
     told.unlink()
     assert uninstall(root, "--purge").exit_code == 0
@@ -193,7 +301,7 @@ def test_a_purge_keeps_what_a_server_reads_all_the_same(root):
     grow(
         root, "etc/default/prometheus: # --config.file=/etc/omniwatch/bundle/deploy/prometheus/prometheus.yml"
     )
-    assert uninstall(root, "--purge").exit_code == 0
+    assert uninstall(root, "--purge", "--yes").exit_code == 0
     assert not (root / "etc/omniwatch").exists()
 
 
@@ -201,3 +309,17 @@ def test_a_process_that_reads_the_bundle_counts_as_well(root):
     config = "/etc/omniwatch/bundle/deploy/prometheus/prometheus.yml"
     grow(root, f"proc/77/cmdline: /usr/bin/prometheus\\0--config.file={config}\\0")
     assert wiring.readers(root) == ["/usr/bin/prometheus (process 77)"]
+
+
+def test_an_alertmanager_that_is_not_debians_is_run_by_debians_unit(root):
+    """It keeps its data where Debian's kept them."""
+    program = grow(root, "usr/local/bin/alertmanager: upstream's") / "usr/local/bin/alertmanager"
+    program.chmod(0o755)
+    assert install(root, "--with-prometheus").exit_code == 0
+    lines = (root / ALERTMANAGER).read_text().splitlines()
+    started = next(line for line in lines if line.startswith("ExecStart=/"))
+    assert started.startswith("ExecStart=/usr/local/bin/alertmanager --config.file=/etc/omniwatch/bundle/")
+    assert started.endswith("--storage.path=/var/lib/prometheus/alertmanager $ARGS")
+    program.unlink()
+    assert install(root, "--with-prometheus").exit_code == 0
+    assert "ExecStart=/usr/bin/prometheus-alertmanager " in (root / ALERTMANAGER).read_text()

@@ -121,7 +121,7 @@ def test_a_list_that_is_no_file_is_not_waited_for(root: Path) -> None:
     (root / MANIFEST).parent.mkdir(parents=True)
     os.mkfifo(root / MANIFEST)
     done = uninstall(root)
-    assert (done.exit_code, done.stderr) == (2, f"Error: {root / MANIFEST}: not a file\n")
+    assert (done.exit_code, done.stderr) == (2, f"Error: {root / MANIFEST}: not a regular file\n")
 
 
 def test_what_a_killed_one_was_to_replace_is_not_ours(root: Path) -> None:
@@ -130,7 +130,7 @@ def test_what_a_killed_one_was_to_replace_is_not_ours(root: Path) -> None:
     before = (root / UNIT).read_bytes()
     intended = {f"/{UNIT}": "0"}
     grow(root, f"{MANIFEST}: {json.dumps({'version': '1', 'files': {}, 'intended': intended})}")
-    assert uninstall(root, "--purge").exit_code == 0
+    assert uninstall(root, "--purge", "--yes").exit_code == 0
     assert (root / UNIT).read_bytes() == before
 
 

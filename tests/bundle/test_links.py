@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path, PurePosixPath
 
+import msgspec
 import pytest
+import yaml
 
-from helpers.bundles import promtool, rendered, replaced
+from helpers.bundles import LINKED, promtool, rendered, replaced
 from helpers.checks import RULES, found_wrong, no_tool
 from omniwatch.bundle import check, dashboard_json, links, render
 from omniwatch.settings import Settings
@@ -43,7 +46,7 @@ def test_an_address_leads_to_a_dashboard_and_a_panel():
     [
         ("viewPanel=1\"", "viewPanel=99\"", "dashboard_url: no panel 99 on dashboard omni-streaming"),
         ("/d/omni-streaming", "/d/omni-voices", "dashboard_url: no dashboard omni-voices"),
-        ("runbooks/CodecDrift.md", "runbooks/Drift.md", "runbook_url: no runbook page Drift.md"),
+        ("run/CodecDrift.md", "run/Drift.md", "runbook_url: no runbook page Drift.md"),
     ],
 )  # fmt: skip
 def test_a_link_of_an_alert_that_leads_nowhere_fails(tmp_path, old, new, found):
@@ -51,6 +54,56 @@ def test_a_link_of_an_alert_that_leads_nowhere_fails(tmp_path, old, new, found):
     results = check.check(tmp_path, no_tool)
     assert f"FAILED: alert: CodecDrift: {found}" in found_wrong(results)
     assert check.exit_code(results) == 1
+
+
+def test_a_command_of_an_alert_that_shows_no_page_fails(tmp_path):
+    replaced(
+        rendered(tmp_path, Settings()) / RULES, "omniwatch runbook CodecDrift", "omniwatch runbook Drift"
+    )
+    results = check.check(tmp_path, no_tool)
+    assert "FAILED: alert: CodecDrift: runbook: no runbook page Drift.md" in found_wrong(results)
+
+
+def noted(settings: Settings) -> list[str]:
+    results = check.check_files(render.render(settings), no_tool)
+    assert check.exit_code(results) == 0
+    return [result.detail for result in results if result.status is check.Status.NOTE]
+
+
+def test_what_is_not_set_is_noted_and_is_no_failure():
+    grafana, runbooks = noted(Settings())
+    assert grafana.startswith("grafana.url is not set: messages link no dashboard")
+    assert runbooks.startswith("site.runbook_base_url is not set: messages name `omniwatch runbook NAME`")
+    assert noted(msgspec.structs.replace(LINKED, grafana=Settings().grafana)) == [grafana]
+    assert noted(LINKED) == []
+
+
+NOWHERE = re.compile(r"127\.0\.0\.1:3000|github\.com")
+
+
+def test_by_default_nothing_but_a_centre_links_to_where_nothing_may_be():
+    files = render.render(Settings())
+    linked = {path.name for path, text in files.items() if NOWHERE.search(text)}
+    assert linked == {"fleet.rules.yaml", "fleet.test.yaml", "centre-mimir-fleet.yaml"}
+    assert not [
+        path for path, text in files.items() if path.suffix == ".service" and "Documentation=" in text
+    ]
+    for link in (link for panel in dashboard_json.panels(STREAMING) for link in panel["links"]):
+        assert link.get("type") == "dashboards"
+    rules = [rule for name in ("streaming", "server", "fleet") for rule in of_file(files, name)]
+    for rule in rules:
+        said = rule["annotations"]
+        if said.get("runbook"):
+            assert said["runbook"] == f"omniwatch runbook {rule['alert']}"
+            assert not {"runbook_url", "dashboard_url"} & said.keys()
+    centre = [rule["alert"] for rule in rules if "runbook" not in rule["annotations"]]
+    assert "SiteSilent" in centre
+    assert "CodecDrift" not in centre
+
+
+def of_file(files: render.Files, name: str) -> list[dict]:
+    groups = yaml.safe_load(files[PurePosixPath(f"alerts/{name}.rules.yaml")])["groups"]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from omniwatch.bundle import check, profiles, render
 from omniwatch.bundle.data import root as data_root
 from omniwatch.bundle.render import write
 from omniwatch.cli import main
+from omniwatch.client import Config
 from omniwatch.desk.plan import profile_sizes
 
 PUBLISHED = ("3b-int8-moe4", "int4")
@@ -24,7 +25,9 @@ DROPIN = f"etc/systemd/system/qwen3-omni.service.d/{profiles.DROPIN}"
 
 
 def unit(profile: str, device_gb: float = 64) -> str:
-    site = settings.parse(yaml.safe_dump({"server": {"profile": profile, "device_memory_gb": device_gb}}))
+    runbooks = {"runbook_base_url": "https://github.com/omniwatch/omniwatch/blob/main/runbooks"}
+    server = {"profile": profile, "device_memory_gb": device_gb}
+    site = settings.parse(yaml.safe_dump({"server": server, "site": runbooks}))
     return {path.name: text for path, text in render.render(site).items()}["qwen3-omni.service"]
 
 
@@ -176,6 +179,7 @@ def test_the_tap_comes_in_a_drop_in_and_the_unit_stays(tmp_path, name):
         "/opt/omniwatch/tap:/opt/omniwatch/tap:ro",
         "-e",
         "PYTHONPATH=/opt/omniwatch/tap",
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE=75",
         "--middleware",
         "omniwatch.tap.Tap",
     }
@@ -231,6 +235,16 @@ def test_check_warns_of_a_server_that_can_be_put_to_sleep(tmp_path):
 def _of_the_server(directory):
     found = check.check(directory, lambda tool: None, unit_tests=False)
     return [result for result in found if result.check == "model server"]
+
+
+def test_the_server_keeps_connections_for_longer_than_a_client_waits_between_two_pings():
+    unit = {path.name: text for path, text in render.render(settings.parse("")).items()}["qwen3-omni.service"]
+    in_container = profiles.tap_dropin(profiles.load("3b-int8-moe4"), "auto")
+    published = profiles.tap_dropin(profiles.load("int4"), "auto").splitlines()
+    assert 'Environment="VLLM_HTTP_TIMEOUT_KEEP_ALIVE=75"' in published
+    assert 'Environment="VLLM_HTTP_TIMEOUT_KEEP_ALIVE=75"' in unit.splitlines()
+    assert " -e VLLM_HTTP_TIMEOUT_KEEP_ALIVE=75" in in_container
+    assert 3 * Config().warm_ping_s <= profiles.KEEP_ALIVE_S
 
 
 @pytest.mark.parametrize("ear", ["auto", "sent", "kernel"])

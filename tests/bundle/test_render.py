@@ -58,7 +58,7 @@ def test_prometheus_own_braces_pass_through():
 
 @pytest.mark.slow
 def test_the_same_settings_give_the_same_bytes_in_every_process():
-    program = "import sys; from omniwatch.cli import main; sys.argv[1:] = ['render']; main()"
+    program = "import sys; from omniwatch.cli import main; sys.argv[1:] = ['render', '--config.file=/dev/null']; main()"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -85,10 +85,22 @@ def test_an_installed_package_brings_the_same_data(tmp_path):
         "-c",
         f"import sys; sys.path[:0] = {[str(site), *sys.path]!r}; {program}",
     ]
-    installed = subprocess.run([*command, "render"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    installed = subprocess.run(
+        [*command, "render", "--config.file=/dev/null"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert installed.stdout == run().output
     shutil.rmtree(site / "omniwatch/_data")
-    bare = subprocess.run([*command, "render"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    bare = subprocess.run(
+        [*command, "render", "--config.file=/dev/null"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert bare.returncode == 2
     assert (
         bare.stderr

@@ -30,3 +30,12 @@ def test_every_field_of_the_receivers_is_in_it():
     fields = {name for kind in (Receivers, Channels, Mail, Notify, Robot) for name in kind.__struct_fields__}
     assert fields <= named
     assert "page_webhook_url" in TEXT
+
+
+def test_the_devices_own_file_has_its_name_as_a_line_to_uncomment():
+    path = PurePosixPath("deploy/omniwatch.yaml")
+    text = render.render(Settings(), only=[path])[path]
+    assert parse(text).site.device == Settings().site.device
+    assert parse(re.sub(r"^( *)# (?=device:)", r"\1", text, flags=re.MULTILINE)).site.device == "orin-7"
+    named = render.render(parse('site: {device: "bus 017"}'), only=[path])[path]
+    assert parse(named).site.device == "bus 017"

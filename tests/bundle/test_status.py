@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,13 @@ from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, status
 from helpers.kernel import Kernel
 from helpers.systemd_bus import Unit, systemd
 from helpers.trees import grow
-from omniwatch.bundle import health, installed_files
+from omniwatch.bundle import health, servers
+from omniwatch.bundle.finding import Unseen
 from omniwatch.bundle.health import counted, findings, quota, units
 from omniwatch.bundle.units import BRIDGE
+from omniwatch.bundle.wiring import ALERTMANAGER, PROMETHEUS
 from omniwatch.host import cgroup
-from omniwatch.settings import Settings
+from omniwatch.settings import Settings, load
 
 
 def test_status_of_a_good_installation(root: Path) -> None:
@@ -84,12 +86,14 @@ def test_a_changed_unit_is_noticed(root: Path) -> None:
 def test_the_longest_name_of_a_unit_stands_apart_from_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = health.Finding(BRIDGE.fixed_name, True, "active")
     monkeypatch.setattr(health, "findings", lambda _root: iter([finding]))
-    assert status(Path("/")).output == "ok  omniwatch-notify.service active\n"
+    assert status(Path("/")).output == "ok  omniwatch-notify.service        active\n"
+    longest = health.Finding(ALERTMANAGER.unit, True, "active")
+    monkeypatch.setattr(health, "findings", lambda _root: iter([longest]))
+    assert status(Path("/")).output == "ok  prometheus-alertmanager.service active\n"
 
 
 def found(root: Path) -> dict[str, str]:
     told = status(root, "--json")
-    assert told.exit_code == 1, told.output
     return {finding["what"]: finding["says"] for finding in json.loads(told.stdout)}
 
 
@@ -100,12 +104,18 @@ def test_what_this_user_may_not_read_is_said() -> None:
             (folder / name).chmod(0)
         with without_privileges():
             says = found(folder)
+            assert status(folder).exit_code == 1, "files that cannot be read may have been changed"
         assert says["files"] == f"/{CONFIG}: Permission denied, /{UNIT}: Permission denied"
         assert says["configuration"] == f"{folder / CONFIG}: Permission denied"
         for name in (UNIT, CONFIG):
             (folder / name).parent.chmod(0)
         with without_privileges():
             says = found(folder)
+            told = status(folder)
+            assert told.exit_code == 2, "nothing is known to be wrong"
+            assert [line[:4] for line in told.output.splitlines()] == ["?   ", "?   "]
+            seen = [finding["seen"] for finding in json.loads(status(folder, "--json").stdout)]
+            assert seen == [False, False]
         assert "Permission denied" in says["files"]
         assert says["configuration"] == f"{folder / CONFIG}: Permission denied"
         (folder / "var/lib/dpkg/info").mkdir(parents=True)
@@ -138,14 +148,17 @@ def answering(words: bytes) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(words)
+            with suppress(OSError):  # The server is shut down.
+                while True:
+                    connection, _ = server.accept()
+                    with connection, suppress(OSError):
+                        connection.recv(65536)
+                        connection.sendall(words)
 
         thread = threading.Thread(target=answer)
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
         thread.join(timeout=10)
 
 
@@ -190,20 +203,18 @@ def test_whatever_answers_in_the_sidecars_place_becomes_a_line(
 def test_who_comes_back_without_the_key_is_counted(times: int, says: list[str]) -> None:
     series = 'omni_resume_strangers_total{reason="unauthorized"} '
     before, _, after = GOLDEN.read_text().partition(series)
-    page = f"{before}{series}{times}.0\n{after.partition(chr(10))[2]}".encode()
-    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)) as address:
-        found = list(counted(changed_settings("site", exporter=address)))
+    found = list(counted(servers.Page(True, f"{before}{series}{times}.0\n{after.partition(chr(10))[2]}")))
     assert [one.says.partition(" that")[0] for one in found if one.what == "unauthorized"] == says
     assert all(one.ok is None for one in found)
 
 
 def test_how_the_curves_are_known_is_said() -> None:
     shown = (
-        b'omni_streams_by_ear{ear="client"} 0.0\nomni_streams_by_ear{ear="kernel"} 2.0\n'
-        b'omni_streams_by_ear{ear="sent"} 1.0\nomniwatch_ear_up 0.0\n'
+        'omni_streams_by_ear{ear="client"} 0.0\nomni_streams_by_ear{ear="kernel"} 2.0\n'
+        'omni_streams_by_ear{ear="sent"} 1.0\nomniwatch_ear_up 0.0\n'
     )
-    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(shown), shown)) as address:
-        found = list(counted(changed_settings("site", exporter=address)))
+    found = list(counted(servers.Page(True, shown)))
+    assert list(counted(servers.Unanswered("http://orin:9842: Connection refused"))) == []
     assert [(one.what, one.ok) for one in found] == [("listeners", None), ("ear", None)]
     assert found[0].says == "curves known 2 by the server's kernel, 1 by what was sent"
 
@@ -222,7 +233,7 @@ def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Pat
     assert (said.what, said.ok) == ("systemd", None)
     grow(tmp_path, "run/systemd/system/")
     (said,) = units(Settings(), tmp_path)
-    assert (said.what, said.ok) == ("systemd", False)
+    assert (said.what, isinstance(said, Unseen)) == ("systemd", True)
     assert said.says.endswith("run/dbus/system_bus_socket: No such file or directory")
 
 
@@ -231,17 +242,52 @@ def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Pat
 )
 @pytest.mark.slow
 def test_a_model_server_that_is_not_there_is_a_fault_only_where_it_was_installed(
-    root: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], ok: bool | None
+    root: Path, arguments: tuple[str, ...], ok: bool | None
 ) -> None:
-    """What is looked at is this machine's own: its manifest and its systemd are those of a file tree."""
     install(root, *arguments)
-    known = installed_files.manifest(root)
-    monkeypatch.setattr(health, "manifest", lambda _root: known)
-    monkeypatch.setattr(health, "units", lambda settings, asked: units(settings, root, asked))
     with systemd(root / "run/dbus", omniwatch=Unit()):
-        said = {finding.what: finding for finding in findings(config=root / CONFIG)}
+        said = {finding.what: finding for finding in health.running_here(load(root / CONFIG), root)}
     assert said["omniwatch.service"].ok is True
     assert said["qwen3-omni.service"] == ("qwen3-omni.service", ok, "not installed")
+
+
+@pytest.mark.parametrize(
+    ("unit", "ok", "says"),
+    [
+        (Unit(start="enabled"), True, "active"),
+        (Unit(start="static"), True, "active"),
+        (
+            Unit(start="disabled"),
+            False,
+            "active, disabled: it does not start with the device; systemctl enable ",
+        ),
+        (Unit("inactive", start="enabled"), False, "inactive"),
+        (Unit("failed", start="enabled"), False, "failed"),
+        (
+            Unit("inactive", load="masked", start="masked"),
+            False,
+            "masked, so nothing starts it: systemctl unmask ",
+        ),
+        (
+            Unit(load="masked", start="masked-runtime"),
+            False,
+            "masked, so nothing starts it: systemctl unmask ",
+        ),
+    ],
+    ids=["enabled", "static", "disabled", "stopped", "failed", "masked", "masked while it runs"],
+)
+def test_units_that_are_stopped_disabled_or_masked_are_faults_and_debians_too(
+    root: Path, unit: Unit, ok: bool, says: str
+) -> None:
+    """Debian's are looked at where they read the bundle."""
+    grow(root, f"{PROMETHEUS.dropin}: ExecStart=/usr/bin/prometheus {PROMETHEUS.arguments}".lstrip("/"))
+    with systemd(root / "run/dbus", omniwatch=unit, prometheus=unit, qwen3_omni=Unit(start="disabled")):
+        found = {one.what: one for one in units(Settings(), root)}
+    for name in ("omniwatch.service", "prometheus.service"):
+        assert found[name].ok is ok
+        assert found[name].says.removesuffix(name) == says
+    assert found["qwen3-omni.service"].ok is None, "a server that somebody else starts, in a way of his own"
+    assert "prometheus-alertmanager.service" not in found
 
 
 @pytest.mark.parametrize(

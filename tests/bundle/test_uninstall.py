@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_a_unit_that_was_changed_stays_until_it_is_purged(root: Path) -> None:
     assert (refused.exit_code, unit.read_text()) == (2, edited)
     assert install(root, "--profile", "orin", "--force").exit_code == 0
     unit.write_text(edited)
-    told = uninstall(root, "--purge").output
+    told = uninstall(root, "--purge", "--yes").output
     assert f"removed {unit}, changed since it was installed\n" in told
     assert snapshot(root) == before
 
@@ -80,7 +81,7 @@ def test_a_unit_that_a_removal_has_kept_goes_with_a_purge_after_it(root: Path) -
     install(root, "--profile", "orin")
     (root / SERVER_UNIT).write_text("[Service]\n")
     uninstall(root)
-    done = uninstall(root, "--purge")
+    done = uninstall(root, "--purge", "--yes")
     assert f"removed {root / SERVER_UNIT}, changed since it was installed\n" in done.output
     assert snapshot(root) == before
 
@@ -117,6 +118,47 @@ def test_a_purge_takes_what_an_earlier_removal_left(root: Path) -> None:
     again = uninstall(root, "--purge")
     assert again.exit_code == 2
     assert "omniwatch install has put nothing here" in again.stderr
+
+
+SECRETS = ("etc/omniwatch/secrets/slack", "etc/omniwatch/web.yml")
+
+
+def with_secrets(root: Path) -> Path:
+    """An installation in which a user has changed the settings and put two files of their own."""
+    install(root)
+    (root / CONFIG).write_text("site: {device: bus-7}\n")
+    return grow(root, "\n".join(f"{name}: mine" for name in SECRETS))
+
+
+def test_a_purge_lists_what_the_user_made_and_refuses_where_nobody_can_be_asked(root: Path) -> None:
+    with_secrets(root)
+    before = snapshot(root)
+    done = uninstall(root, "--purge")
+    *listed, last = done.stderr.splitlines()
+    assert sorted(listed) == sorted(f"you made or changed {root / name}" for name in (CONFIG, *SECRETS))
+    assert last == "Error: --purge would remove what you made, nothing is removed; with --yes it does not ask"
+    assert done.exit_code == 2
+    assert snapshot(root) == before
+    told = uninstall(root, "--purge", "--dry-run").output
+    assert all(
+        f"would remove {root / name}, which you made or changed\n" in told for name in (CONFIG, *SECRETS)
+    )
+    assert uninstall(root, "--purge", "--yes").exit_code == 0
+    assert not (root / "etc/omniwatch").exists()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("\n", 2)])
+def test_on_a_terminal_a_purge_asks(root: Path, answer: str, code: int) -> None:
+    with_secrets(root)
+    near, far = os.openpty()
+    command = [sys.executable, "-m", "omniwatch", "uninstall", "--root", str(root), "--purge"]
+    os.write(near, answer.encode())
+    done = subprocess.run(command, stdin=far, capture_output=True, text=True, timeout=60, check=False)
+    os.close(near)
+    os.close(far)
+    assert "Remove it for good? [y/N]" in done.stderr
+    assert done.returncode == code, done.stderr
+    assert (root / SECRETS[0]).exists() == bool(code)
 
 
 def test_without_purge_only_config_and_state_stay(root: Path) -> None:

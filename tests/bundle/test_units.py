@@ -16,6 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from helpers.paths import DATA
+from helpers.systemd_analyze import analyze
 from omniwatch import settings
 from omniwatch.bundle import profiles, render
 from omniwatch.cli import main
@@ -57,12 +58,6 @@ def system(tmp_path: Path, profile: str) -> Path:
         (tmp_path / program).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy("/bin/true", tmp_path / program)
     return tmp_path
-
-
-def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["systemd-analyze", *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
 
 
 def directives(unit: str) -> list[str]:
@@ -135,7 +130,9 @@ def test_the_bridges_exposure_is_at_most_1_5(tmp_path: Path) -> None:
 def test_reload_needs_no_program_beside_the_shell():
     (line,) = [line for line in directives(rendered("orin")[SIDECAR]) if line.startswith("ExecReload=")]
     words = shlex.split(line.partition("=")[2].replace("$$", "$"))
-    waits = "import signal; signal.pthread_sigmask(0, [1]); print(flush=True); print(signal.sigwait([1]))"
+    waits = (
+        "import signal; signal.pthread_sigmask(0, [1]); print(flush=True); print(int(signal.sigwait([1])))"
+    )
     with subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, text=True) as sidecar:
         assert sidecar.stdout is not None
         sidecar.stdout.readline()

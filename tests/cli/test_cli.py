@@ -11,12 +11,14 @@ import socket
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from omniwatch import __version__, cli
+from omniwatch.bundle import installed_files
 from omniwatch.cli import Commands, main
 from omniwatch.settings import Settings
 from omniwatch.system import ports
@@ -70,13 +72,53 @@ def test_on_a_device_a_desks_command_is_named_in_one_line_with_the_ways_to_get_i
         assert "Debian package omniwatch-desk" in line
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("stauts", 'the closest is "status"'),
+        ("backtset", 'the closest is "backtest"'),
+        ("frobnicate", "`omniwatch --help` lists all"),
+    ],
+)
+def test_a_mistyped_command_is_one_line_with_a_good_suggestion_or_none(name, hint):
+    result = CliRunner().invoke(main, [name, "--json"])
+    assert (result.exit_code, result.stderr) == (2, f'Error: no command "{name}"; {hint}\n')
+
+
+@pytest.mark.parametrize(
+    "words", [["install"], ["install", "--profile", "nosuch"], ["uninstall"], ["uninstall", "--purge"]]
+)
+def test_without_root_the_first_word_is_that_root_is_needed(monkeypatch, words):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    def locked(root: Path) -> None:
+        raise AssertionError(f"{root} was about to be changed")
+
+    # Whatever the command does, this machine stays as it is.
+    monkeypatch.setattr(installed_files, "alone", locked)
+    result = CliRunner().invoke(main, words)
+    said = f"Error: {words[0]} needs root: run `sudo omniwatch {words[0]}`, or with --dry-run to see what it would do\n"
+    assert (result.exit_code, result.output) == (2, said)
+
+
 def test_version():
     assert CliRunner().invoke(main, ["--version"]).output == f"omniwatch, version {__version__}\n"
 
 
+SETTLED = {"exporter", "render", "replay"}
+"""Commands that read settings, of those that are run here."""
+
+
 def run(*words: str) -> subprocess.CompletedProcess[str]:
+    name, *rest = words
+    if name in SETTLED and not any(word.startswith("--config.file") for word in rest):
+        rest.insert(0, "--config.file=/dev/null")
     return subprocess.run(
-        [sys.executable, "-m", "omniwatch", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "omniwatch", name, *rest],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -93,7 +135,16 @@ def test_help_imports_nothing_heavy():
 
 def test_the_sidecar_does_not_load_the_bundle():
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "omniwatch", "exporter", "--config.check"],
+        [
+            sys.executable,
+            "-X",
+            "importtime",
+            "-m",
+            "omniwatch",
+            "exporter",
+            "--config.file=/dev/null",
+            "--config.check",
+        ],
         capture_output=True,
         text=True,
         check=True,
@@ -129,6 +180,11 @@ def bad(tmp_path):
         (["exporter", "--web.listen-address=nowhere"], "--web.listen-address: expected host:port"),
         (["exporter", "journal:"], "journal: expected journal:UNIT"),
         (["exporter", "tail:"], "tail: expected tail:PATH"),
+        (
+            ["exporter", "--config.check", "nosuch:abc"],
+            "source nosuch:abc: expected tail:PATH, journal:UNIT, - or a path",
+        ),
+        (["exporter", "--config.check", "journald:x"], "source journald:x: expected tail:PATH"),
         (["simulate", "--scenario=hurricane"], "hurricane"),
         (["replay", "{dir}/missing.jsonl"], "missing.jsonl"),
         (["replay", "{dir}"], "{dir}"),
@@ -175,7 +231,7 @@ def test_without_the_flag_the_address_is_the_settings(tmp_path):
 def test_a_good_configuration_is_said_to_be_good(tmp_path):
     (tmp_path / "omniwatch.yaml").write_text("alerts: {drift_page_ms: 75}\n")
     done = run("exporter", "--config.check", f"--config.file={tmp_path}/omniwatch.yaml")
-    assert (done.returncode, done.stdout) == (0, "the configuration is good\n")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/omniwatch.yaml: the configuration is good\n")
 
 
 def command_of(words: list[str]) -> click.Command:
@@ -211,6 +267,13 @@ def test_one_thing_has_one_name():
             flags = re.match(r"\s+(?:-\w, )?(--[\w.-]+)", line)
             if flags and re.search(r"listen|prometheus", flags[1]):
                 assert flags[1] in ("--web.listen-address", "--prometheus.url", "--with-prometheus"), words
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_what_a_command_makes_goes_to_out_and_json_is_printed(words):
+    for option in command_of([*words]).params:
+        assert "--output" not in option.opts
+        assert "--json" not in option.opts or option.is_flag
 
 
 def test_no_two_programs_listen_on_one_port():

@@ -44,6 +44,7 @@ def test_a_name_need_not_be_whole(name):
     ("name", "message"),
     [
         ("Tokn", 'no runbook "Tokn"; the closest is "TokenRTT"'),
+        ("Foo", 'no runbook "Foo"; `omniwatch runbook` lists all'),
         ("drift", '"drift" may be CodecDrift, DriftAhead'),
         ("throttling", '"throttling" may be CPUThrottling, HardwareThrottling'),
         ("", '"" may be '),

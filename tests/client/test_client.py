@@ -16,7 +16,7 @@ from helpers.asgi import resuming
 from helpers.clients import ANSWERS, INVALID, VECTORS, expand, run_python
 from helpers.flaky_network import CuttingNetwork, Listener, listen
 from omniwatch.cli import NO_PIP
-from omniwatch.client import Client, TurnCallbacks
+from omniwatch.client import Client, Config, TurnCallbacks
 from omniwatch.client.http import HttpError, Response, encode_request
 from omniwatch.client.playout import Playout
 from omniwatch.desk.link.fake_server import FakeServer
@@ -114,7 +114,7 @@ def test_an_error_of_the_application_reaches_it() -> None:
 def test_a_listener_who_stops_listening_stops_the_model_server() -> None:
     async def main() -> None:
         app, speaker, _ = resuming()
-        client = Client("http://server", Listener(), connect=network(app).connect)
+        client = Client("http://server", Listener(), config=Config(opus=False), connect=network(app).connect)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(client.speak({"seed": 1}), 2.0)
         await asyncio.sleep(1.0)
@@ -148,7 +148,7 @@ def test_speech_that_falls_behind_the_picture_is_forced_back_and_the_server_told
         # Half as fast as it is heard: the player starves, the voice falls behind.
         app, _, said = resuming(FakeServer(speech_s=3.0, speed=0.5))
         listener = Watching()
-        client = Client("http://server", listener, connect=network(app).connect)
+        client = Client("http://server", listener, connect=network(app).connect, config=Config(warm_s=0))
         loop = asyncio.get_running_loop()
 
         async def film() -> None:
@@ -220,6 +220,7 @@ def test_resumption_is_asked_for_by_name() -> None:
 
     run(main())
     assert accepted == {"application/vnd.omniwatch.frames"}
+    accepted.add("application/vnd.omniwatch.frames;codec=opus;bitrate=24000")
     for accept, form in (
         *((accept, "binary") for accept in accepted),
         ("text/event-stream;omniwatch=resume", "sse"),

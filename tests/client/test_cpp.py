@@ -79,17 +79,20 @@ def place(luck: random.Random) -> str:
 
 
 def script(luck: random.Random) -> list[str]:
-    lines = [f"config handshake_rtts {luck.choice([1, 2])}", f"jitter {luck.choice([0, 0.5, 1])}", "start 0"]
+    is_warm = luck.random() < 0.3
+    lines = [f"config handshake_rtts {luck.choice([1, 2])}", f"jitter {luck.choice([0, 0.5, 1])}"]
+    lines.append("start 0 warm" if is_warm else "start 0")
     if luck.random() < 0.9:
-        said = f"x-omni-first-id=0 x-omni-frame-ms=80 x-omni-heartbeat-s={luck.choice([0.25, 0.25, 0.3, 2])}"
-        lines += ["opened 0.05 0", f"head 0.1 0 200 x-omni-resume=S {said}"]
+        said = f"x-omniwatch-stream={'R' * luck.choice([15, 16, 64, 64])} x-omni-first-id=0 x-omni-frame-ms=80 x-omni-heartbeat-s={luck.choice([0.25, 0.25, 0.3, 2])}"
+        lines += [] if is_warm else ["opened 0.05 0"]
+        lines += [f"head 0.1 0 200 x-omni-resume=S {said}"]
         lines += ["data 0.1 0 format:4294967295.1:100"]
     now = 0.1
     verbs = (
         ["data"] * 6
         + ["tick"] * 4
         + ["opened"] * 3
-        + ["head", "closed", "untrusted", "again", "refused", "picture"]
+        + ["head", "closed", "untrusted", "again", "refused", "picture", "report", "report", "reported"]
     )
     for _ in range(luck.randint(0, 40)):
         now += luck.choice([0.0, 0.01, 0.07, 0.31, 0.6, 1.3])
@@ -103,8 +106,10 @@ def script(luck: random.Random) -> list[str]:
             rest = f"{conn} {luck.choice([206, 206, 206, 409, 429, 404, 503])} x-omni-result=replay"
         elif verb == "picture":
             rest = luck.randint(0, 3000)
-        elif verb == "tick":
+        elif verb in ("tick", "report"):
             rest = ""
+        elif verb == "reported":
+            rest = luck.choice([204, 204, 204, 0, 409, 404])
         lines.append(f"{verb} {now:.3f} {rest}")
     return [*map(expand, lines), "counts"]
 
@@ -117,7 +122,7 @@ def test_scripts_made_up_at_random(program: Path, seed: int) -> None:
     for lines, want, got in zip(scripts, wanted, run_cpp(program, scripts), strict=True):
         assert got == want, lines
     said = {line.split()[0] for lines in wanted for line in lines}
-    assert {"audio", "lost", "rtx", "resumed", "realign", "ended"} <= said
+    assert {"audio", "lost", "rtx", "resumed", "realign", "ended", "report", "due"} <= said
 
 
 def test_where_the_first_address_is_silent_the_next_is_tried_and_the_name_asked_for_once(

@@ -76,7 +76,7 @@ def hear_in_python(host: str, port: int, ca_file: Path | None, seed: int = 1) ->
         f"https://{host}:{port}" if ca_file else f"http://{host}:{port}",
         listener,
         ca_file=ca_file,
-        config=Config(give_up_s=10),
+        config=Config(give_up_s=10, opus=False),
         jitter=random.Random(seed).random,
     )
     summary: Summary = asyncio.run(asyncio.wait_for(client.speak({"seed": seed}), 60))

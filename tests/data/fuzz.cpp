@@ -105,11 +105,18 @@ struct Turn : omniwatch::TurnCallbacks, omniwatch::SessionHandler {
     }
     for (const int number : std::exchange(dead, {})) connections.erase(number);
   }
+  void report() {
+    if (!session.report.due_at || luck() < 0.5) return;
+    if (session.report.body(now).find_first_of("\r\n") != std::string::npos) throw std::logic_error("a report with a line feed");
+    constexpr int statuses[] = {204, 204, 204, 0, 409, 404};
+    session.report.answered(now, statuses[static_cast<size_t>(luck() * 6)]);
+  }
   std::string run() {
-    session.start(now);
+    session.start(now, luck() < 0.3);
     for (int steps = 0; !session.over(); steps++) {
       if (steps > 200000) throw std::logic_error("a turn without an end");
       step();
+      report();
       now = luck() < 0.9 ? now + 0.001 * luck() : std::max(now, session.wake_at().value_or(now));
       session.tick(now);
     }
@@ -143,8 +150,11 @@ void run_over_sockets(const char* url, int turns, const char* ca_file, std::map<
     Listener listener;
     omniwatch::Client client(url, listener, config, "", ca_file);
     listener.client = &client;
-    const double until = omniwatch::Client::now() + 5;
-    reasons[client.speak("{\"stream\": true}", [until] { return omniwatch::Client::now() < until; })]++;
+    for (int turn = 0; turn < 2; turn++) {
+      const double until = omniwatch::Client::now() + 5;
+      reasons[client.speak("{\"stream\": true}", [until] { return omniwatch::Client::now() < until; })]++;
+      for (const double rest = omniwatch::Client::now() + 0.05; omniwatch::Client::now() < rest;) client.tend();
+    }
   }
 }
 

@@ -255,7 +255,7 @@ def test_settings_that_do_not_hold_are_evidence_not_a_hindrance(tmp_path):
     bad = tmp_path / "omniwatch.yaml"
     bad.write_text("alerts: {drift_page_ms: sixty}\n")
     target = tmp_path / "out.tar.gz"
-    result = doctor("--config.file", bad, "--prometheus.url", "http://127.0.0.1:1", "--output", target)
+    result = doctor("--config.file", bad, "--prometheus.url", "http://127.0.0.1:1", "--out", target)
     assert "configuration: omniwatch.yaml: alerts.drift_page_ms: expected a number >= 0.001" in result.stdout
     assert "not had: settings: " in result.stderr
     with tarfile.open(target) as archive:
@@ -269,7 +269,7 @@ def test_settings_that_do_not_hold_are_evidence_not_a_hindrance(tmp_path):
     [
         (["--config.file", "{dir}/missing.yaml"], "{dir}/missing.yaml: No such file"),
         (
-            ["--config.file", "{dir}/omniwatch.yaml", "--output", "{dir}/gone/x.tar.gz"],
+            ["--config.file", "{dir}/omniwatch.yaml", "--out", "{dir}/gone/x.tar.gz"],
             "{dir}/gone/x.tar.gz: No such",
         ),
         (["--lines", "0"], "Invalid value for '--lines'"),

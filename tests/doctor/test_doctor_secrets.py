@@ -37,6 +37,7 @@ def planted_device(tmp_path: Path, plant: Plant, *, valid: bool = True) -> Devic
         "site": {"device": "orin", "runbook_base_url": f"https://reader:{plant(safe)}@wiki.example/runbooks"},
         "sources": [f"tail:{tmp_path}/events.jsonl"],
         "receivers": {
+            "secrets": "inline",
             "page_webhook_url": f"https://pager.example/hooks/{plant(safe)}?key={plant(safe)}",
             "watchdog_webhook_url": f"https://ping.example/{plant(safe)}",
             "page": {

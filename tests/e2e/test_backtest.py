@@ -238,7 +238,7 @@ def test_rules_of_a_file_with_recording_rules_at_their_own_pace(drifting, tmp_pa
 def test_standard_input_and_a_terminal_that_sees_how_far_it_is(drifting):
     terminal, side = pty.openpty()
     done = subprocess.run(
-        [*OMNIWATCH, "backtest", "-"],
+        [*OMNIWATCH, "backtest", "--config.file=/dev/null", "-"],
         input=drifting.read_bytes(),
         stdout=subprocess.PIPE,
         stderr=side,
@@ -254,7 +254,9 @@ def test_standard_input_and_a_terminal_that_sees_how_far_it_is(drifting):
 
 
 def test_whoever_is_told_to_end_leaves_nothing_behind(temporary):
-    with subprocess.Popen([*OMNIWATCH, "backtest", "-"], stdin=subprocess.PIPE) as waiting:
+    with subprocess.Popen(
+        [*OMNIWATCH, "backtest", "--config.file=/dev/null", "-"], stdin=subprocess.PIPE
+    ) as waiting:
         wait_until(lambda: any(temporary.glob("omniwatch-backtest-*/events.jsonl")))
         waiting.send_signal(signal.SIGTERM)
         assert waiting.wait(20) == 128 + signal.SIGTERM

@@ -16,7 +16,7 @@ from omniwatch.tap.spool import Spool
 KILLS = 5
 EVENTS = 60_000
 ROTATE_BYTES = 400_000
-EXPORTER = (sys.executable, "-m", "omniwatch", "exporter")
+EXPORTER = (sys.executable, "-m", "omniwatch", "exporter", "--config.file=/dev/null")
 
 
 def value(metrics: str, name: str) -> int:

@@ -41,6 +41,7 @@ LATER = {
     "omniwatch_source_free_bytes": "of a source on a full file system",
     "omniwatch_certificate_not_after_timestamp_seconds": "of a device with a certificate",
     "omniwatch_certificate_readable": "of a device with a certificate",
+    "omniwatch_web_config_last_reload_successful": "of pages with a web configuration",
 }
 """Series that this run need not have, and why."""
 
@@ -154,7 +155,7 @@ def test_the_doctor_finds_what_is_wrong_on_a_device_that_runs(chain, tmp_path):
     target = tmp_path / "evidence.tar.gz"
     done = subprocess.run(
         [sys.executable, "-m", "omniwatch", "doctor", f"--config.file={stack.directory / 'omniwatch.yaml'}",
-         f"--prometheus.url={stack.prometheus.url}", f"--output={target}", "--lines=50"],
+         f"--prometheus.url={stack.prometheus.url}", f"--out={target}", "--lines=50"],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from helpers.recording_server import serving
 from helpers.scripted_tap import read_events
 from helpers.waiting import wait_until
 from omniwatch import events as ev
-from omniwatch.client import Client, Summary
+from omniwatch.client import Client, Config, Summary
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.resume import Resume
 from omniwatch.tap import Tap
@@ -62,7 +62,9 @@ def rough(tmp_path: Path) -> Path:
 
 def listen(port: int, seed: int, name: str) -> tuple[Listener, Summary]:
     listener = Listener()
-    client = Client(f"http://127.0.0.1:{port}", listener, name=name, jitter=random.Random(seed).random)
+    # Every sample is compared, so it has to be PCM.
+    pcm, jitter = Config(opus=False), random.Random(seed).random
+    client = Client(f"http://127.0.0.1:{port}", listener, name=name, config=pcm, jitter=jitter)
     return listener, asyncio.run(client.speak({"seed": seed, "modalities": ["text", "audio"]}))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
-import threading
 import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
@@ -172,8 +172,11 @@ def test_a_test_alert_says_who_took_it_and_status_says_what_fires(tmp_path):
         assert again.exit_code == 0, "a second test is not held back as news of the first"
         assert pager.notices.get(timeout=10).labels["test"] != notice.labels["test"]
 
+        burning = fired("RedLineBurn", "page", device="orin", fault="speech")
+        burning["annotations"]["cause"] = "rare"
         alertmanager.post(
             [
+                burning,
                 fired("CodecDrift", "page", device="orin", fault="speech"),
                 fired("ModelServerDown", "page", device="orin", fault="server", cause="crash-loop"),
             ]
@@ -182,13 +185,16 @@ def test_a_test_alert_says_who_took_it_and_status_says_what_fires(tmp_path):
         (server,) = of(settings)
         found = wait_until(
             lambda: [
-                one for one in firing(server, "orin") if re.match("CodecDrift|ModelServerDown", one.says)
+                one
+                for one in firing(server.alerts("orin"))
+                if re.match("CodecDrift|ModelServerDown|RedLine", one.says)
             ]
         )
         says = [re.sub(r"since [\d :-]+", "since T", one.says) for one in found]
         assert sorted(says) == [
             "CodecDrift (page) since T, goes to page",
             "ModelServerDown (page, crash-loop) since T, goes to page",
+            "RedLineBurn (page, rare) since T, goes to page",
         ]
         assert found[0].ok is False
     finally:
@@ -196,7 +202,53 @@ def test_a_test_alert_says_who_took_it_and_status_says_what_fires(tmp_path):
         pager.close()
 
 
-def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
+def test_a_test_page_waits_for_the_robots_own_answer(tmp_path):
+    """The bridge takes it at once; the robot is away for the first attempts, and then another refuses."""
+    robot = StandIn("wecom", lambda attempt: (502, {}) if attempt < 3 else None)
+    (tmp_path / "url").write_text(robot.url)
+    port = free_port()
+    notify = (
+        f"notify: {{listen_address: '127.0.0.1:{port}', robots: [{{kind: wecom, url_file: {tmp_path}/url}}]}}"
+    )
+    alertmanager = Alertmanager(tmp_path, notify)
+    config = tmp_path / "omniwatch.yaml"
+    config.write_text(f"{notify}\nsite: {{alertmanager: '{alertmanager.url.removeprefix('http://')}'}}")
+    bridge = WebhookServer(parse(config.read_text()).notify)
+    words = ["page", "--test", "--config.file", str(config)]
+    try:
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 0, done.output
+        found = re.fullmatch(r"wecom-0: taken after (\d+\.\d) s, 2 attempts failed\n", done.stdout)
+        assert found is not None, done.stdout
+        assert float(found[1]) >= 3, "the robot took it after its two pauses"
+        assert len(robot.taken) == 1
+        (tmp_path / "url").write_text(robot.url.replace("key=tok", "key=other"))
+        refused = CliRunner().invoke(main, words)
+        assert refused.exit_code == 1
+        assert re.match(r"wecom-0: refused after \d\.\d s: 40058: ", refused.stdout), refused.stdout
+    finally:
+        alertmanager.stop()
+        bridge.stop()
+        robot.close()
+
+
+@pytest.mark.parametrize(
+    ("links", "title_link", "said"),
+    [
+        (
+            {
+                "dashboard_url": "https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1",
+                "runbook_url": "https://wiki.example/CodecDrift.md",
+            },
+            "https://wiki.example/CodecDrift.md",
+            "Dashboard: https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1\n"
+            "Runbook: https://wiki.example/CodecDrift.md\n",
+        ),
+        ({"runbook": "omniwatch runbook CodecDrift"}, None, "Runbook: omniwatch runbook CodecDrift\n"),
+    ],
+    ids=["addresses", "no-addresses"],
+)
+def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path, links, title_link, said):
     slack = StandIn("slack")
     (tmp_path / "slack").write_text(slack.url)
     page = f"{{page_webhook_url: '', ticket_webhook_url: '', page: {{slack_api_url_file: {tmp_path}/slack}}}}"
@@ -205,9 +257,8 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
         alert = fired("CodecDrift", "page", device="orin", stream="0", cause="lag")
         alert["annotations"] |= {
             "summary_zh": "声音与画面不同步。",
-            "dashboard_url": "https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1",
-            "runbook_url": "https://wiki.example/CodecDrift.md",
             "access": HOSTILE,
+            **links,
         }
         alertmanager.post([alert])
         (told,) = wait_until(lambda: slack.taken)
@@ -217,12 +268,10 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path):
     (attachment,) = told["attachments"]
     since = datetime.fromisoformat(alert["startsAt"]).astimezone().strftime("%m-%d %H:%M:%S %Z")
     assert attachment["title"] == "[FIRING] CodecDrift on orin"
-    assert attachment["title_link"] == "https://wiki.example/CodecDrift.md"
+    assert attachment.get("title_link") == title_link
     assert attachment["text"].strip() == (
         f"FIRING: CodecDrift (lag): CodecDrift fires. 声音与画面不同步。 Since {since}.\n"
-        "Dashboard: https://grafana.example/d/omni-streaming?from=1&to=2&viewPanel=1\n"
-        "Runbook: https://wiki.example/CodecDrift.md\n"
-        f"Device: {HOSTILE}"
+        f"{html.escape(said, quote=False)}Device: {html.escape(HOSTILE, quote=False)}"
     )
 
 
@@ -234,7 +283,6 @@ def test_a_page_and_its_end_reach_a_robot_through_the_bridge(tmp_path):
         kind="dingtalk", url_file=str(tmp_path / "url"), secret_file=str(tmp_path / "secret"), language="en"
     )
     bridge = WebhookServer(Notify(listen_address="127.0.0.1:0", robots=[told]))
-    threading.Thread(target=bridge.serve, daemon=True).start()
     hooks = f"receivers: {{page_webhook_url: 'http://{bridge.address}/page', ticket_webhook_url: '', group_interval_s: 3}}"
     alertmanager = Alertmanager(tmp_path, hooks)
     try:

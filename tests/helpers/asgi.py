@@ -10,6 +10,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
+from helpers.spoken import AtOnce
 from omniwatch import events, frames
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.frames import Frame, Kind
@@ -179,6 +180,7 @@ def heard(body: bytes) -> tuple[bytes, str]:
 
 def resuming(speaker: Any = None, **options: Any) -> tuple[Resume, FakeServer, list[events.Event]]:
     speaker = speaker or FakeServer()
+    options.setdefault("thread", AtOnce)
     said: list[events.Event] = []
     return Resume(speaker, emit=said.append, clock=lambda: 1000.0, **options), speaker, said
 

@@ -14,7 +14,7 @@ import msgspec
 from omniwatch.bundle import data, render
 from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.desk.durations import seconds
-from omniwatch.settings import Alerts, Settings, Site
+from omniwatch.settings import Alerts, Grafana, Settings, Site
 
 HOSTILE = """ssh -J 'a b' ops@{ .Device }} `x` {% x %} [[ y ]] "z" \\ # & <b> : $(id) 设备"""
 FINE = Settings(
@@ -28,9 +28,12 @@ FINE = Settings(
         turns_window_s=121,
         evaluation_interval_s=3,
     ),
-    site=Site(access=HOSTILE),
+    site=Site(access=HOSTILE, runbook_base_url="https://wiki.example/run/"),
+    grafana=Grafana(url="https://grafana.example/sub/"),
 )
 """Fractions, times that the evaluation interval does not divide, and a text that nothing may read as more than text."""
+LINKED = Settings(site=Site(runbook_base_url=FINE.site.runbook_base_url), grafana=FINE.grafana)
+"""The defaults, with the addresses that messages link to."""
 COARSE = Settings(
     alerts=Alerts(
         drift_page_ms=1000,
@@ -43,6 +46,8 @@ COARSE = Settings(
         scrape_interval_s=30,
         evaluation_interval_s=60,
     ),
+    site=LINKED.site,
+    grafana=LINKED.grafana,
 )
 """At once, one turn is enough, and the edge in seconds is a whole number."""
 TIGHT = Settings(
@@ -67,8 +72,8 @@ PARTS = 3
 
 
 def rendered(directory: Path, settings: Settings | None = None, root: Path | None = None) -> Path:
-    """Write a bundle below `directory` and return where it is."""
-    render.write(render.render(settings or Settings(), root), directory)
+    """Write a bundle below `directory` and return where it is: by default with the addresses that messages link to."""
+    render.write(render.render(settings or LINKED, root), directory)
     return directory
 
 

@@ -80,7 +80,10 @@ async def _turn(seed: int) -> str:
 
     filming = asyncio.ensure_future(film())
     try:
-        return (await asyncio.wait_for(client.speak({}), 3600)).reason
+        reason = (await asyncio.wait_for(client.speak({}), 3600)).reason
+        # What is played after the turn is reported, and a connection is kept.
+        await asyncio.sleep(luck.choice([0, 0, 3, 30]))
+        return reason
     finally:
         filming.cancel()
 

@@ -148,7 +148,7 @@ def run_python(script: Iterable[str]) -> list[str]:
             continue
         if verb == "start":
             session = Session(teller, Config(**config), lambda: luck[0], rtts)
-            session.start(float(words[0]))
+            session.start(float(words[0]), words[1:] == ["warm"])
         assert session is not None
         if verb == "counts":
             heard = session.buffer
@@ -175,8 +175,15 @@ def run_python(script: Iterable[str]) -> list[str]:
             session.picture(now, float(rest[0]))
         elif verb == "tick":
             session.tick(now)
-        due = session.wake_at()
-        teller.say("wake", "never" if due is None else _fixed(due))
+        elif verb == "report":
+            due = session.report.due_at is not None
+            teller.say("report", json.dumps(session.report.body(now)) if due else "nothing")
+        elif verb == "reported":
+            session.report.answered(now, int(rest[0]))
+            due_at = session.report.due_at
+            teller.say("due", "never" if due_at is None else _fixed(due_at))
+        wake_at = session.wake_at()
+        teller.say("wake", "never" if wake_at is None else _fixed(wake_at))
     return normal(teller.lines)
 
 
@@ -184,14 +191,14 @@ def normal(lines: Iterable[str]) -> list[str]:
     """Bring the bodies of requests into one form: JSON has many for the same."""
     found = []
     for line in lines:
-        words = line.strip().split(" ", 2)
-        if words[0] == "ask" and len(words) == 3:
+        before, brace, rest = line.strip().partition("{")
+        if brace and before.startswith(("ask ", "report ")):
             body = {
                 key: value if isinstance(value, (str, bool)) else float(value)
-                for key, value in json.loads(words[2]).items()
+                for key, value in json.loads(brace + rest).items()
             }
-            words[2] = json.dumps(body, sort_keys=True)
-        found.append(" ".join(words))
+            line = before + json.dumps(body, sort_keys=True)
+        found.append(line.strip())
     return found
 
 

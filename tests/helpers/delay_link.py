@@ -11,20 +11,17 @@ CAP_NET_ADMIN (root, or `unshare --map-root-user --net`); the device goes away w
 from __future__ import annotations
 
 import collections
-import fcntl
 import json
 import os
 import random
 import select
-import struct
 import subprocess
 import sys
 import time
 from types import TracebackType
 from typing import Any
 
-TUNSETIFF = 0x400454CA
-IFF_TUN_WITHOUT_HEADER = 0x1001
+from omniwatch.desk.link.tun import go_before_others, open_device
 
 
 class DelayLink:
@@ -88,26 +85,11 @@ def source_port(packet: bytes) -> int:
 
 
 def _device(address: str) -> int:
-    device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    named = fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", b"omnilink%d", IFF_TUN_WITHOUT_HEADER))
-    name = named[:16].rstrip(b"\0").decode()
+    device, name = open_device("omnilink%d")
     unchecked = ["nodad"] if ":" in address else []
     subprocess.run(["ip", "address", "add", address, "dev", name, *unchecked], check=True)
     subprocess.run(["ip", "link", "set", name, "up"], check=True)
     return device
-
-
-def _hurry() -> None:
-    """Go before everything else that runs here, as a network does, by one of the ways that are allowed."""
-    for way in (
-        lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)),
-        lambda: os.setpriority(os.PRIO_PROCESS, 0, -20),
-    ):
-        try:
-            way()
-            return
-        except OSError:
-            continue
 
 
 def _carry(device: int, seed: int) -> None:
@@ -136,5 +118,5 @@ def _carry(device: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    _hurry()
+    go_before_others()
     _carry(_device(sys.argv[1]), int(sys.argv[2]))

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from omniwatch.client import Client, Summary, TurnCallbacks
+from omniwatch.client import Client, Config, Summary, TurnCallbacks
 from omniwatch.desk.link import host, memory
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.desk.link.framed import Framed
@@ -134,6 +134,8 @@ async def listen(
 ) -> tuple[Listener, Summary]:
     """Hear one turn over the network."""
     listener = Listener()
+    # Every sample is compared, so it has to be PCM.
+    options = {"config": Config(opus=False)} | options
     client = Client("http://server", listener, connect=network.connect, jitter=rng.random, **options)
     return listener, await client.speak({"seed": seed, "modalities": ["text", "audio"]})
 

@@ -25,6 +25,10 @@ from omniwatch.system.child_process import ChildProcess, free_port, program
 
 MINUTE_S = 4
 """A minute of the field."""
+RESEND_S = MINUTE_S + 2
+"""Pause between two sends of an alert. Alertmanager takes it for over after four, before which the centre's rules have to hold it; they
+are not sped up as much.
+"""
 KINDS = {
     "speech": "CodecDrift",
     "server": "ModelServerDown",
@@ -210,7 +214,7 @@ class Device:
             f"--config.file={config}",
             f"--storage.tsdb.path={run.directory / name}-tsdb",
             f"--web.listen-address=127.0.0.1:{port}",
-            f"--rules.alert.resend-delay={MINUTE_S}s",
+            f"--rules.alert.resend-delay={RESEND_S}s",
             "--log.level=warn",
         ]
         self.prometheus = run.start(f"{name}-prometheus", argv, port, "/-/ready")

@@ -48,8 +48,10 @@ HEADS = {"drips its body": OK + b"Content-Length: 1000000\r\n\r\n"}
 
 
 @contextmanager
-def hostile(speech: Speech, pause_s: float = 0.0, head: bytes = b"") -> Iterator[str]:
-    """Serve so on every connection; gives the address."""
+def hostile(
+    speech: Speech, pause_s: float = 0.0, head: bytes | Callable[[bytes], bytes] = b""
+) -> Iterator[str]:
+    """Serve so on every connection; gives the address. `head` is sent at once, or what it makes of the request."""
     over = threading.Event()
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -57,8 +59,8 @@ def hostile(speech: Speech, pause_s: float = 0.0, head: bytes = b"") -> Iterator
         with connection:
             try:
                 connection.settimeout(60)
-                connection.recv(65536)
-                connection.sendall(head)
+                request = connection.recv(65536)
+                connection.sendall(head(request) if callable(head) else head)
                 for piece in speech():
                     connection.sendall(piece)
                     if over.wait(pause_s) or over.is_set():

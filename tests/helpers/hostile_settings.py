@@ -147,7 +147,9 @@ def _units(settings: Settings, read: dict[str, Any]) -> None:
             continue
         assert {key for key, _ in unit} <= KEYS[name], name
         of = dict(unit)
-        assert of["Documentation"].startswith(settings.site.runbook_base_url.rstrip("/") + "/")
+        base = settings.site.runbook_base_url
+        assert of.get("Documentation", "").startswith(base and base.rstrip("/") + "/")
+        assert bool(base) == ("Documentation" in of)
         if name == "omniwatch.service":
             assert ("SupplementaryGroups" in of) == journal
         if name == "omniwatch-uplink.service":
@@ -187,11 +189,12 @@ def _prometheus(settings: Settings, read: dict[str, Any]) -> None:
     assert float(rules["TokenRTT"]["expr"].rpartition(">")[2]) == settings.alerts.rtt_page_ms
     assert rules["Watchdog"]["labels"]["device"] == settings.site.device
     url = settings.site.runbook_base_url.rstrip("/")
-    assert all(
-        rule["annotations"]["runbook_url"] == f"{url}/{name}.md"
-        for name, rule in rules.items()
-        if name != "AlertHeld"
-    )
+    for name, rule in rules.items():
+        if name != "AlertHeld":
+            said = rule["annotations"]
+            assert ("runbook" in said) != ("runbook_url" in said)
+            assert said.get("runbook", f"omniwatch runbook {name}") == f"omniwatch runbook {name}"
+            assert not url or said["runbook_url"] == f"{url}/{name}.md"
 
 
 def _receivers(settings: Settings, read: dict[str, Any]) -> None:
@@ -219,7 +222,8 @@ def _grafana(settings: Settings, files: dict[PurePosixPath, str]) -> None:
 
 
 KEYS = {
-    path.name: {key for key, _ in directives(text)} | {"LoadCredential", "SupplementaryGroups", "ExecStop"}
+    path.name: {key for key, _ in directives(text)}
+    | {"Documentation", "LoadCredential", "SupplementaryGroups", "ExecStop"}
     for path, text in render.render(Settings()).items()
     if path.suffix == ".service"
 }

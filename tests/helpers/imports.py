@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from helpers.paths import CLONE
+from rooms import room_of
 
 PACKAGE = CLONE / "exporter" / "omniwatch"
 Graph = dict[str, set[str]]
@@ -54,8 +55,8 @@ def of_rooms(modules: Graph) -> Graph:
     """Return, per room (a folder, or a file at the root), the rooms it imports."""
     graph: Graph = {}
     for module, needs in modules.items():
-        here = graph.setdefault(_room(module), set())
-        here |= {_room(need) for need in needs if need.startswith("omniwatch.")} - {_room(module)}
+        here = graph.setdefault(room_of(module), set())
+        here |= {room_of(need) for need in needs if need.startswith("omniwatch.")} - {room_of(module)}
     return graph
 
 
@@ -71,11 +72,3 @@ def reached(modules: Graph, start: str) -> set[str]:
             if module in modules and "." in module:
                 waiting.append(module.rpartition(".")[0])
     return seen
-
-
-def _room(module: str) -> str:
-    """Name a module's room: the folder below the package, and inside `desk` the folder below that."""
-    _, *inner = module.split(".")
-    if inner[:1] == ["desk"]:
-        return ".".join(inner[:2])
-    return inner[0] if inner else module

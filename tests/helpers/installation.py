@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from helpers.trees import grow
+from omniwatch.bundle import wiring
 from omniwatch.bundle.interpreter import VERSION
 from omniwatch.cli import main
 
@@ -38,6 +40,25 @@ def device(root: Path, memory_kb: int | None = 62841200) -> Path:
 def packaged(root: Path) -> Path:
     """Have the package manager know of the package."""
     return grow(root, "var/lib/dpkg/info/omniwatch.list: /opt/omniwatch")
+
+
+def debians_servers(root: Path) -> Path:
+    """Have Debian's Prometheus and Alertmanager there, as dpkg leaves them."""
+    status = ""
+    for server in wiring.SERVERS:
+        unit = f"[Service]\\nUser=prometheus\\nExecStart=/usr/bin/{server.package} $ARGS"
+        grow(root, f"usr/lib/systemd/system/{server.unit}: {unit}")
+        grow(root, f'{str(server.config)[1:]}: # Debian\'s own\n{str(server.defaults)[1:]}: ARGS=""')
+        sums = "".join(
+            f" {path} {hashlib.md5((root / str(path)[1:]).read_bytes(), usedforsecurity=False).hexdigest()}\n"
+            for path in (server.config, server.defaults)
+        )
+        status += (
+            f"Package: {server.package}\nStatus: install ok installed\nConffiles:\n{sums}Description: x\n\n"
+        )
+    (root / "var/lib/dpkg").mkdir(parents=True)
+    (root / "var/lib/dpkg/status").write_text(f"Package: other\nStatus: install ok installed\n\n{status}")
+    return root
 
 
 def snapshot(root: Path) -> dict[str, str]:

@@ -35,14 +35,14 @@ def _old(root: Path) -> None:
     grow(
         root, f"usr/bin/vmagent: stands for it\n{CONFIG}: {ROBOT}\\n{FLEET.replace('prometheus', 'vmagent')}"
     )
-    with _modules(OLD):
+    with modules(OLD):
         _succeeds(install(root, "--profile", "orin", "--fleet").exit_code)
     (root / CONFIG).write_text(FLEET)
 
 
 def _installed(root: Path) -> None:
     grow(root, f"{CONFIG}: {ROBOT}\\n{FLEET}")
-    with _modules(NEW):
+    with modules(NEW):
         _succeeds(install(root, "--profile", "orin", "--fleet").exit_code)
     grow(root, "var/lib/omniwatch/checkpoint: counted so far\nvar/lib/omniwatch-notify/queue: a page")
 
@@ -56,12 +56,12 @@ KINDS = {
     "install": Kind(lambda root: None, lambda root: install(root, "--profile", "orin").exit_code),
     "upgrade": Kind(_old, lambda root: install(root, "--profile", "orin", "--fleet").exit_code),
     "uninstall": Kind(_installed, lambda root: uninstall(root).exit_code),
-    "purge": Kind(_installed, lambda root: uninstall(root, "--purge").exit_code),
+    "purge": Kind(_installed, lambda root: uninstall(root, "--purge", "--yes").exit_code),
 }
 
 
 @contextmanager
-def _modules(version: str) -> Iterator[None]:
+def modules(version: str) -> Iterator[None]:
     """Have the program be three files: how many more are copied alike makes no other kind of moment."""
     own = Path(program_files.__file__)
     names = ("omniwatch/cli/__init__.py", "omniwatch/events.py", f"omniwatch-{version}.dist-info/METADATA")
@@ -80,14 +80,14 @@ class Scene:
         self._steps.prepare(self._prepared)
         self._before = snapshot(self._prepared).keys()
         whole = self._copy(folder / "whole")
-        with _modules(NEW):
+        with modules(NEW):
             _succeeds(self._steps.run(whole))
             self.writes = self._run_and_kill(1 << 30) or 0
         self._wanted = _comparable(snapshot(whole))
 
     def play(self, number: int) -> str:
         """Kill it at a write, from 1 to `writes`, and run it again. Returns what is wrong then, "" for nothing."""
-        with _modules(NEW):
+        with modules(NEW):
             if self._run_and_kill(number) is not None:
                 return "it was not killed"
             wrong = list(_dangling(self._killed))

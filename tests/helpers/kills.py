@@ -66,13 +66,18 @@ class _Killer:
             # By descriptor, or relative to an open folder (shutil.rmtree): nothing but the tree is changed so.
             if isinstance(name, int) or not Path(os.fsdecode(name)).is_absolute() or self._is_below(name):
                 self._count()
-        elif event == "open" and self._is_below(arguments[0]) and arguments[2] & _WRITES:
-            self._count()
-            if self.left == 1:
-                with suppress(FileExistsError):
-                    self._below = os.devnull
-                    os.close(os.open(arguments[0], arguments[2] | os.O_CREAT, 0o600))
-            self._count()
+        elif event == "open" and arguments[2] & _WRITES:
+            name = arguments[0]
+            if isinstance(name, str | bytes | os.PathLike) and not Path(os.fsdecode(name)).is_absolute():
+                # In an open folder: that it is there and empty is seen as its mode is set, which counts as well.
+                self._count()
+            elif self._is_below(name):
+                self._count()
+                if self.left == 1:
+                    with suppress(FileExistsError):
+                        self._below = os.devnull
+                        os.close(os.open(name, arguments[2] | os.O_CREAT, 0o600))
+                self._count()
 
     def _count(self) -> None:
         self.left -= 1

@@ -53,8 +53,8 @@ class Call:
         self.served.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sent = 0
         self.line = self.new_line()
-        self.listener = StreamEvents("a", self.told.append, time.time, time.monotonic)
-        self.listener.line = self.line
+        self.stream_events = StreamEvents("a", self.told.append, time.time, time.monotonic)
+        self.stream_events.line = self.line
 
     def __enter__(self) -> Call:
         return self
@@ -79,7 +79,7 @@ class Call:
         if self.line:
             self.line.hand_over(handed)
         if speech_ms:
-            self.listener.speak(turn, speech_ms)
+            self.stream_events.speak(turn, speech_ms)
         self.served.sendall(message)
         self.sent += len(message)
         if self.line:

@@ -1,4 +1,4 @@
-"""Write what is generated in docs/plan.md and docs/claims.md. As a program: `python tests/helpers/plan_pages.py docs`."""
+"""Write what is generated in docs/plan.md, docs/zh/plan.md and docs/claims.md. As a program: `python tests/helpers/plan_pages.py docs`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omniwatch.desk.plan.ladder import TYPES, slices
 from omniwatch.desk.plan.memory import Wanted, compute
 from omniwatch.desk.plan.released import RELEASED, RELEASED_NAME
 
-PLAN, CLAIMS = "plan.md", "claims.md"
+PLAN, PLAN_ZH, CLAIMS = "plan.md", "zh/plan.md", "claims.md"
 
 
 def between(name: str) -> tuple[str, str]:
@@ -110,14 +110,14 @@ No GPU and no Jetson was at hand: nothing here was measured on one.
 
 def pages(docs: Path) -> dict[Path, str]:
     """Return each page as it should be."""
-    page = (docs / PLAN).read_text(encoding="utf-8")
-    for name, text in (
-        ("components", component_table()),
-        ("experts", slice_table()),
-        ("profiles", profile_table()),
-    ):
-        page = put(page, name, text)
-    return {docs / PLAN: page, docs / CLAIMS: claims_page()}
+    parts = {"components": component_table(), "experts": slice_table(), "profiles": profile_table()}
+    texts = {}
+    for path in (docs / PLAN, docs / PLAN_ZH):
+        page = path.read_text(encoding="utf-8")
+        for name, text in parts.items():
+            page = put(page, name, text)
+        texts[path] = page
+    return {**texts, docs / CLAIMS: claims_page()}
 
 
 if __name__ == "__main__":

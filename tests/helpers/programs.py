@@ -10,7 +10,7 @@ BEYOND_PYTHON = frozenset(
         *("prometheus", "promtool", "prometheus-alertmanager", "alertmanager", "amtool"),
         *("victoria-metrics", "vmagent", "vmalert", "chromium", "g++", "gcc", "cc", "c++", "localedef"),
         *("curl", "ps", "ss", "ip", "pgrep", "pkill", "free", "top"),
-        *("systemctl", "systemd-analyze", "systemd-nspawn", "journalctl", "dbus-daemon"),
+        *("systemctl", "systemd-analyze", "systemd-nspawn", "journalctl", "dbus-daemon", "groff"),
     )
 )
 """Of the Debian packages that `make test` installs, and of systemd."""

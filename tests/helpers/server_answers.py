@@ -15,6 +15,7 @@ NUMBERS = [
 ]  # fmt: skip
 HEADERS = [
     *("X-Omni-First-Id", "X-Omni-Frame-Ms", "X-Omni-Heartbeat-S", "X-Omni-Grace-S", "X-Omni-Cache-Win"),
+    *("X-Omniwatch-Stream", "Keep-Alive", "Connection"),
     *("X-Omni-Resume", "X-Omni-Result", "Content-Length", "Transfer-Encoding", "Retry-After"),
 ]
 STATUSES = (
@@ -82,6 +83,7 @@ def _answer(luck: random.Random, resumed: bool) -> bytes:
         "X-Omni-Frame-Ms": "80",
         "X-Omni-Heartbeat-S": "0.25",
         "X-Omni-Cache-Win": "75",
+        "X-Omniwatch-Stream": "R" * 32,
     }
     place, wire = luck.choice([0, 0, 0, 3]), []
     wire.append(frames.encode(2**32 - 1, _payload(luck, Kind.FORMAT), kind=Kind.FORMAT, part=1))
@@ -114,7 +116,8 @@ def whole_turn() -> bytes:
     ]
     wire += [frames.encode(place, bytes(16)) for place in range(20)]
     wire.append(frames.encode(19, b'{"reason": "done"}', kind=Kind.END, part=1))
-    head = f"HTTP/1.1 200 -\r\nX-Omni-Resume: {'S' * 20}\r\nX-Omni-First-Id: 0\r\n\r\n"
+    ids = f"X-Omni-Resume: {'S' * 20}\r\nX-Omniwatch-Stream: {'R' * 32}"
+    head = f"HTTP/1.1 200 -\r\n{ids}\r\nX-Omni-First-Id: 0\r\n\r\n"
     return head.encode() + b"".join(wire)
 
 

@@ -21,8 +21,10 @@ BEGIN = b"BEGIN\r\n"
 class Unit:
     """A service that was started when this was made."""
 
-    def __init__(self, state: str = "active") -> None:
+    def __init__(self, state: str = "active", load: str = "loaded", start: str = "enabled") -> None:
         self.state = state
+        self.load = load
+        self.starts = start
         self.restarts = 0
         self.started_us = 0
         self.start()
@@ -39,7 +41,8 @@ class Unit:
     def properties(self) -> dict[str, tuple[str, Any]]:
         """What systemd says of it, each with its type on the bus."""
         return {
-            "LoadState": ("s", "loaded"),
+            "LoadState": ("s", self.load),
+            "UnitFileState": ("s", self.starts),
             "ActiveState": ("s", self.state),
             "NRestarts": ("u", self.restarts),
             "CPUQuotaPerSecUSec": ("t", NO_QUOTA),

@@ -82,7 +82,7 @@ class Speaker:
             return
         answer = b'{"data":[{"id":"tiny"}]}' if scope["path"] == "/v1/models" else b"{}"
         status = 200 if scope["path"] == "/v1/models" else 404
-        if scope["path"] == "/omniwatch/rtt":
+        if scope["path"] == "/omniwatch/report":
             self.reports.append(body)
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": answer})

@@ -24,8 +24,8 @@ class Reply(NamedTuple):
         return self.body.decode()
 
 
-def call(app: WsgiApp, path: str, method: str = "GET", **headers: str) -> Reply:
-    environ: dict[str, Any] = {}
+def call(app: WsgiApp, path: str, method: str = "GET", remote: str = "127.0.0.1", **headers: str) -> Reply:
+    environ: dict[str, Any] = {"REMOTE_ADDR": remote}
     setup_testing_defaults(environ)
     environ["PATH_INFO"], _, environ["QUERY_STRING"] = path.partition("?")
     environ["REQUEST_METHOD"] = method

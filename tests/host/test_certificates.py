@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import random
 import ssl
-import sys
-import urllib.request
+from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -17,13 +18,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import broken_certificates
 from helpers.host_readers import scraped
-from helpers.waiting import wait_until
-from helpers.web_files import TLS, Site, tls
-from omniwatch.host.certificates import Certificates, not_after_t, of_settings
+from omniwatch.host.certificates import Certificates, of_settings
 from omniwatch.settings import parse
-from omniwatch.system.child_process import ChildProcess, free_port
-from omniwatch.web.config import certificate_files
+from omniwatch.system import user_file
+from omniwatch.system.certificates import not_after_t
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 START = datetime(1950, 1, 1, tzinfo=timezone.utc)
@@ -52,6 +52,8 @@ def test_every_certificate_says_when_it_expires(
     assert not_after_t(b"# ours\n" + pem + b"\n") == [expires.timestamp()]
 
 
+USES = bytes.fromhex("300c 300a 0608 2b06010505070301")
+"""What OpenSSL writes behind a trusted certificate (X509_CERT_AUX): trusted for TLS servers."""
 DER = ssl.PEM_cert_to_DER_cert(made(LIMIT).decode())
 
 
@@ -66,6 +68,18 @@ def test_a_damaged_certificate_is_refused_or_has_a_date(length: int, at: int, by
     except ValueError:
         return
     assert found <= LIMIT.timestamp()
+
+
+SHARE = 1000
+"""Certificates that are broken here, from a seed; `make adversary` breaks sixty thousand."""
+
+
+def test_what_another_reader_takes_of_a_broken_certificate_has_the_same_date() -> None:
+    seed = random.randrange(1 << 30)
+    certificates, counts = broken_certificates.whole(), Counter[str]()
+    seeds = range(seed, seed + SHARE)
+    assert [wrong for one in seeds if (wrong := broken_certificates.play(one, certificates, counts))] == []
+    assert min(counts.values()) > SHARE / 10
 
 
 @pytest.mark.parametrize("text", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", DER])
@@ -89,15 +103,30 @@ def test_of_a_chain_the_first_to_expire_counts_and_of_authorities_the_last(tmp_p
     }
 
 
-def test_the_web_configuration_names_certificates_and_a_key_is_none(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    assert certificate_files(site.write("basic_auth_users: {}")) == {}
-    assert certificate_files(site.write(TLS)) == {"cert_file": tmp_path / "server.crt"}
-    asks = "client_auth_type: RequireAndVerifyClientCert, client_ca_file: clients.pem"
-    assert certificate_files(site.write(tls(asks))) == {
-        "cert_file": tmp_path / "server.crt",
-        "client_ca_file": tmp_path / "clients.pem",
+def test_what_is_served_stands_beside_what_the_settings_name(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(made(LIMIT))
+    files = {"fleet.ca_file": tmp_path / "ca.pem"}
+    assert scraped(
+        Certificates(files, lambda: {"/web.crt": 5.0, "/odd.crt": None}), "certificates"
+    ) == scraped(Certificates(files), "certificates") | {
+        "omniwatch_certificate_not_after_timestamp_seconds /web.crt": 5,
+        "omniwatch_certificate_readable /web.crt": 1,
+        "omniwatch_certificate_readable /odd.crt": 0,
     }
+
+
+@pytest.mark.parametrize("label", ["TRUSTED CERTIFICATE", "X509 CERTIFICATE"])
+def test_a_certificate_by_another_of_openssls_names(label: str) -> None:
+    plain = made(LIMIT).decode()
+    assert not_after_t(plain.replace("CERTIFICATE", label).encode()) == [LIMIT.timestamp()]
+    trusted = base64.b64encode(ssl.PEM_cert_to_DER_cert(plain) + USES).decode()
+    pem = f"-----BEGIN {label}-----\n{trusted}\n-----END {label}-----\n"
+    assert not_after_t(pem.encode() + made(START + timedelta(1))) == [
+        LIMIT.timestamp(),
+        (START + timedelta(1)).timestamp(),
+    ]
+    with pytest.raises(ValueError, match="no certificate in PEM form"):
+        not_after_t(pem.replace(f"END {label}", "END CERTIFICATE REQUEST").encode())
 
 
 def test_no_file_no_series() -> None:
@@ -111,8 +140,8 @@ def test_a_certificate_that_is_renewed_is_read_anew(tmp_path: Path, monkeypatch:
     name = f"omniwatch_certificate_not_after_timestamp_seconds {file}"
     watched = Certificates({"cert_file": file})
     read: list[Path] = []
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), read_bytes(path))[1])
+    whole = user_file.read
+    monkeypatch.setattr(user_file, "read", lambda path: (read.append(path), whole(path))[1])
     for year in (2030, 2031):
         expires = datetime(year, 1, 1, tzinfo=timezone.utc)
         beside = tmp_path / "new"
@@ -134,28 +163,3 @@ def test_a_file_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
     assert scraped(watched, "certificates")[f"omniwatch_certificate_readable {file}"] == 1
     file.unlink()
     assert scraped(watched, "certificates") == unreadable
-
-
-def test_the_sidecar_shows_what_it_serves(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "omniwatch", "exporter", f"--web.config.file={site.write(TLS)}"]
-    command += [f"--web.listen-address={address}", f"tail:{tmp_path}/events.jsonl"]
-    trust = ssl.create_default_context(cafile=str(site.ca_file))
-    sidecar = ChildProcess("sidecar", command, tmp_path)
-
-    def page() -> str:
-        try:
-            with urllib.request.urlopen(f"https://{address}/metrics", timeout=10, context=trust) as answer:
-                return answer.read().decode()
-        except OSError:
-            return ""
-
-    try:
-        text = wait_until(page, what="the sidecar's metrics")
-    finally:
-        sidecar.stop()
-    (expires_t,) = not_after_t((tmp_path / "server.crt").read_bytes())
-    name = f'omniwatch_certificate_not_after_timestamp_seconds{{file="{tmp_path}/server.crt"}}'
-    (line,) = [line for line in text.splitlines() if line.startswith(name)]
-    assert float(line.split()[-1]) == expires_t

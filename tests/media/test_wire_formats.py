@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from helpers.scripted_tap import sse_recording
 from omniwatch.desk.chain import ChainError, questions
 from omniwatch.desk.chain.sound import Speech
+from omniwatch.desk.probe import TurnFailedError
+from omniwatch.desk.probe.transcript import Recording, TranscriptError
 from omniwatch.media import sse, wav
 from omniwatch.media.sse import Events, TooLongError
-from omniwatch.probe import TurnFailedError
-from omniwatch.probe.transcript import Recording, TranscriptError
 from omniwatch.resume import speech
 from omniwatch.tap.audio import duration_ms
 
@@ -123,10 +123,10 @@ def test_a_file_lasts_as_long_for_every_reader(tmp_path, name):
     assert seconds_of_question(data, tmp_path) == pytest.approx(0.1)
 
 
-def test_a_file_with_fewer_samples_than_stated_is_cut_for_bench_alone(tmp_path):
+def test_a_file_with_fewer_samples_than_stated_is_refused_by_bench_alone(tmp_path):
     data = file(stated=10_000)
     assert seconds_by_tap(data) == seconds_by_resume(data) == seconds_by_probe(data) == pytest.approx(0.1)
-    assert seconds_of_question(data, tmp_path) == pytest.approx(0.1)
+    assert seconds_of_question(data, tmp_path) is None
     assert seconds_by_bench(data) is None
 
 

@@ -50,9 +50,11 @@ def test_a_firing_message_in_english_has_local_time_and_links():
     assert told.firing
 
 
-def test_the_cause_that_a_runbook_is_read_by_stands_behind_the_name():
+@pytest.mark.parametrize("told_in", ["labels", "annotations"])
+def test_the_cause_that_a_runbook_is_read_by_stands_behind_the_name(told_in):
     caused = json.loads(webhook())
-    caused["alerts"][0]["labels"] |= {"alertname": "ModelServerDown", "cause": "crash-loop"}
+    caused["alerts"][0]["labels"]["alertname"] = "ModelServerDown"
+    caused["alerts"][0][told_in]["cause"] = "crash-loop"
     told = composed(json.dumps(caused).encode())
     assert told.title == "[FIRING] ModelServerDown on orin"
     assert "\n\nFIRING: ModelServerDown (crash-loop): The voice" in told.text
@@ -61,9 +63,9 @@ def test_the_cause_that_a_runbook_is_read_by_stands_behind_the_name():
 def test_a_resolved_message_in_chinese_says_how_long_it_lasted():
     told = composed(webhook(status="resolved"), "zh")
     assert told.title == "[恢复] CodecDrift · orin"
-    assert "开始于 11-21 17:00:00 CST, 持续 3 分 20 秒" in told.text
+    assert "开始于 11-21 17:00:00 CST，持续 3 分 20 秒" in told.text
     assert "[处理手册](https://wiki.example/CodecDrift.md)" in told.text
-    assert told.text.startswith("**声音与画面不同步。**\n\n恢复: ")
+    assert told.text.startswith("**声音与画面不同步。**\n\n恢复：")
     assert not told.firing
 
 
@@ -78,13 +80,24 @@ def test_an_alert_without_summary_and_links_is_told_all_the_same():
     bare = json.loads(webhook())
     bare["alerts"][0]["annotations"] = {"description": "Something is wrong."}
     told = composed(json.dumps(bare).encode(), "zh")
-    assert told.text == "告警: CodecDrift: Something is wrong.\n\n开始于 11-21 17:00:00 CST"
+    assert told.text == "告警：CodecDrift：Something is wrong.\n\n开始于 11-21 17:00:00 CST"
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "Runbook: "), ("zh", "处理手册：")])
+def test_without_an_address_the_message_names_the_command_that_shows_the_runbook(language, word):
+    group = json.loads(webhook())
+    for alert in group["alerts"]:
+        alert["annotations"] = {"summary": "S.", "runbook": "omniwatch runbook CodecDrift"}
+    text = composed(json.dumps(group).encode(), language).text
+    assert text.endswith(f"\n\n{word}`omniwatch runbook CodecDrift`")
+    group["alerts"][0]["annotations"]["runbook_url"] = "https://wiki.example/CodecDrift.md"
+    assert "omniwatch runbook" not in composed(json.dumps(group).encode(), language).text
 
 
 def test_how_to_reach_the_device_is_code_in_which_nothing_calls_anybody():
     group = json.loads(webhook())
     group["alerts"][0]["annotations"]["access"] = "ssh `a` <@all> [x](http://y)"
-    assert composed(json.dumps(group).encode()).text.endswith("\n\nDevice: `ssh 'a' <@all> [x](http://y)`")
+    assert composed(json.dumps(group).encode()).text.endswith("\n\nDevice: `ssh 'a' ＜@all＞ [x](http://y)`")
 
 
 def test_both_languages_have_the_same_words():
@@ -104,7 +117,7 @@ def test_the_worst_alert_of_a_group_comes_first_and_names_the_message():
         strict=True,
     ):
         alert["labels"] |= {"alertname": name, "site": "north"}
-        alert["status"] = status
+        alert |= {"status": status, "endsAt": "2026-11-21T09:03:20.5Z"}
         alert["annotations"]["runbook_url"] = f"https://wiki.example/{name}.md"
     told = composed(json.dumps(group).encode())
     assert told.title == "[FIRING] CodecDrift on orin (north)"
@@ -315,6 +328,6 @@ def test_what_waits_too_long_is_given_up():
     box.put(message("old"), 0)
     box.put(message("new"), 1)
     assert box.expire(599.9) == []
-    assert [told.group for told in box.expire(600)] == ["old"]
+    assert [late.message.group for late in box.expire(600)] == ["old"]
     assert len(box) == 1
     assert outbox().wait_s(0) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -14,7 +13,11 @@ from click.testing import CliRunner
 
 from helpers.fake_robots import SECRET, StandIn, webhook
 from helpers.waiting import wait_until
+from omniwatch.bundle.bridge import BridgeError, RobotReport, Undelivered, report
 from omniwatch.cli import main
+from omniwatch.notify.deliveries import Deliveries
+from omniwatch.notify.messages import Message
+from omniwatch.notify.outbox import Waiting
 from omniwatch.notify.sender import NotifyError
 from omniwatch.notify.webhook_server import WebhookServer
 from omniwatch.settings.receivers import Notify, Robot
@@ -45,7 +48,6 @@ def started(tmp_path):
                 )
             )
         bridge = WebhookServer(Notify(listen_address="127.0.0.1:0", robots=told, **settings), SHANGHAI)
-        threading.Thread(target=bridge.serve, daemon=True).start()
         ends.append(bridge.stop)
         return bridge, stand_ins
 
@@ -135,7 +137,6 @@ def test_a_robot_hears_only_the_severities_it_asks_for(tmp_path):
     )
     assert bridge.answer("/page", webhook("Page"))[0] == 200
     wait_until(lambda: stand_in.taken)
-    threading.Thread(target=bridge.serve, daemon=True).start()
     bridge.stop()
     stand_in.close()
     assert [body["markdown"]["content"].splitlines()[0] for body in stand_in.taken] == [
@@ -185,3 +186,69 @@ def test_the_command_says_in_one_line_what_it_lacks(tmp_path, text, message):
     (tmp_path / "omniwatch.yaml").write_text(text)
     result = CliRunner().invoke(main, ["notify", "--config.file", str(tmp_path / "omniwatch.yaml")])
     assert (result.exit_code, result.stderr) == (2, message)
+
+
+def reported(bridge: WebhookServer) -> list[RobotReport]:
+    return list(report(f"http://{bridge.address}", 5).robots)
+
+
+def test_what_each_robot_has_taken_is_served(started):
+    bridge, _ = started("dingtalk", ("feishu", lambda attempt: (200, {"code": 19024, "msg": "bad"})))
+    assert [one.robot for one in reported(bridge)] == ["dingtalk-0", "feishu-1"]
+    call(bridge, "/page", webhook())
+    wait_until(lambda: all(one.outcomes for one in reported(bridge)))
+    taken, refused = reported(bridge)
+    assert (taken.failing_s, taken.undelivered) == (None, [])
+    assert [(one.result, one.error) for one in taken.outcomes] == [("delivered", "")]
+    assert 'alertname="CodecDrift"' in taken.outcomes[0].group
+    assert 0 <= taken.outcomes[0].age_s < 20
+    assert [(one.result, one.error) for one in refused.outcomes] == [("refused", "19024: bad")]
+    assert (refused.severities, refused.error) == (["page", "ticket"], "19024: bad")
+    (lost,) = refused.undelivered
+    assert "CodecDrift" in lost.title
+    assert 0 <= refused.failing_s <= lost.age_s < 20
+
+
+def test_a_robot_that_takes_messages_again_has_nothing_undelivered(started):
+    bridge, _ = started(("wecom", lambda attempt: (502, {}) if attempt == 1 else None))
+    call(bridge, "/page", webhook())
+    failing = wait_until(lambda: [one for one in reported(bridge) if one.failing_s is not None])
+    assert [one.title for one in failing[0].undelivered] != []
+    assert failing[0].error == "HTTP 502"
+    (well,) = wait_until(lambda: [one for one in reported(bridge) if one.failing_s is None])
+    assert well.undelivered == []
+    assert [one.result for one in well.outcomes] == ["later", "delivered"]
+
+
+def test_no_secret_is_served(started):
+    """A robot's words may quote its address."""
+    bridge, _ = started(
+        ("dingtalk", lambda attempt: (200, {"errcode": 1, "errmsg": "no access_token=tok-of-it"}))
+    )
+    call(bridge, "/page", webhook())
+    wait_until(lambda: reported(bridge)[0].outcomes)
+    status, body = call(bridge, "/deliveries.json")
+    assert status == 200
+    assert SECRET not in body
+    assert "access_token=tok" not in body
+
+
+def test_what_was_given_up_is_told_with_why_it_was_not_taken():
+    deliveries = Deliveries()
+    message = Message("g", "page", True, "title", "words")
+    deliveries.note([message], "later", "HTTP 502", 10.0)
+    deliveries.note([message], "expired", "not delivered in time", 610.0)
+    deliveries.lose([Waiting(9.0, message)])
+    found = deliveries.report("wecom-0", ["page"], [], 700.0)
+    assert (found.failing_s, found.error) == (690.0, "HTTP 502")
+    assert found.undelivered == [Undelivered("title", 691.0)]
+    deliveries.note([message], "delivered", "", 701.0)
+    assert deliveries.report("wecom-0", ["page"], [Waiting(700.0, message)], 702.0).undelivered == []
+
+
+def test_a_bridge_that_does_not_say_is_one_line(started):
+    with pytest.raises(BridgeError, match=r"^http://127.0.0.1:1: Connection refused$"):
+        report("http://127.0.0.1:1", 2)
+    bridge, _ = started("wecom")
+    with pytest.raises(BridgeError, match="a bridge of an older version"):
+        report(f"http://{bridge.address}/elsewhere", 2)

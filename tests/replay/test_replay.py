@@ -134,7 +134,7 @@ def run(*arguments: object, text: bytes | None = None) -> tuple[int, str, str]:
 
 
 def piped(data: bytes, *arguments: str) -> str:
-    replay = [sys.executable, "-m", "omniwatch", "replay", "-", *arguments]
+    replay = [sys.executable, "-m", "omniwatch", "replay", "--config.file=/dev/null", "-", *arguments]
     return subprocess.run(replay, input=data, capture_output=True, timeout=60, check=True).stdout.decode()
 
 
@@ -256,7 +256,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, tmp_path, mon
 
 def test_a_terminal_sees_how_far_it_is(overload):
     terminal, side = pty.openpty()
-    replay = [sys.executable, "-m", "omniwatch", "replay", str(overload)]
+    replay = [sys.executable, "-m", "omniwatch", "replay", "--config.file=/dev/null", str(overload)]
     done = subprocess.run(replay, stderr=side, stdout=subprocess.PIPE, timeout=60, check=True)
     os.close(side)
     shown = os.read(terminal, 65536).decode()
@@ -269,8 +269,6 @@ def test_a_terminal_sees_how_far_it_is(overload):
 @pytest.mark.slow
 def test_a_simulation_pipes_into_a_replay(overload):
     omniwatch = f"{sys.executable} -m omniwatch"
-    pipeline = (
-        f"{omniwatch} simulate --scenario overload --speed max --start-time {T0} | {omniwatch} replay -"
-    )
+    pipeline = f"{omniwatch} simulate --scenario overload --speed max --start-time {T0} | {omniwatch} replay --config.file=/dev/null -"
     done = subprocess.run(pipeline, shell=True, capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == (run(overload)[1], "")

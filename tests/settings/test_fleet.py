@@ -79,7 +79,7 @@ def test_a_name_that_no_label_can_be_compared_with_is_refused(device):
         ("agent: telegraf", "fleet.agent"),
         ("interval_s: 61", "fleet.interval_s: expected a whole number >= 1, <= 60, got 61"),
         ("site: ''", "fleet.site: expected text"),
-        ("release: 2026-02-30", "omniwatch.yaml: day is out of range for month"),
+        ("release: 2026-02-30", "omniwatch.yaml: line 1: a value cannot be read"),
     ],
 )
 def test_settings_that_cannot_be_are_one_line(setting, message):

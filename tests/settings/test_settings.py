@@ -60,7 +60,15 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
             f"streams: {{max_streams: 1{'0' * 30}}}",
             f"omniwatch.yaml: streams.max_streams: expected a whole number >= 1, <= 4096, got 1{'0' * 30}",
         ),
-        ("sources: [tail:/a, 1]", "omniwatch.yaml: sources[1]: expected text, got 1"),
+        ("sources: [tail:/a, 1]", "omniwatch.yaml: sources[1]: expected text: tail:PATH, "),
+        (
+            'sources: ["nosuch:abc"]',
+            "omniwatch.yaml: sources[0]: expected text: tail:PATH, journal:UNIT, - or a path",
+        ),
+        (
+            'sources: ["-", "journald:x"]',
+            "omniwatch.yaml: sources[1]: expected text: tail:PATH, journal:UNIT",
+        ),
         (
             "streams: {max_streams: 2.5}",
             "omniwatch.yaml: streams.max_streams: expected a whole number >= 1, <= 4096, got 2.5",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.limits import no_file_over
+from helpers.odd_files import KINDS
 from omniwatch.sidecar.checkpoint import CheckpointError, load, save
 
 PAYLOAD = bytes(range(256))
@@ -111,3 +112,27 @@ def test_whoever_is_killed_while_saving_leaves_a_whole_one(path: Path) -> None:
         assert payload is not None
         assert len(payload) % 20_000 == 0
         assert len(set(payload.decode())) <= len(payload) // 20_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_neither_waited_for_nor_replaced(path: Path, kind: str) -> None:
+    KINDS[kind](path)
+    before = path.lstat()
+    with pytest.raises(CheckpointError, match=r"checkpoint: (not a regular file|Is a directory)$"):
+        load(path)
+    with pytest.raises(OSError, match=r"not a regular file|Is a directory"):
+        save(path, PAYLOAD)
+    assert path.lstat() == before
+    assert [file.name for file in path.parent.iterdir()] == ["checkpoint"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_what_is_of_another_account_is_neither_believed_nor_replaced(path: Path) -> None:
+    save(path, PAYLOAD)
+    os.chown(path, 12345, 12345)
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"checkpoint: belongs to another account, 12345$"):
+        load(path)
+    with pytest.raises(OSError, match="belongs to another account, 12345"):
+        save(path, b"other")
+    assert path.read_bytes() == before

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from helpers.events import T0, asked, audio
+from helpers.odd_files import KINDS
 from helpers.sidecars import value, write
 from omniwatch.settings import Alerts, Settings, SettingsError
 from omniwatch.sidecar import checkpoint
@@ -76,6 +78,34 @@ def test_a_damaged_checkpoint_is_reported_and_started_over(tmp_path, start, dama
     assert "starting over" in caplog.text
     assert value(sidecar, "omniwatch_checkpoint_errors_total") == 1
     assert value(sidecar, "omni_audio_frames_total") == 2
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "of another account"])
+def test_a_checkpoint_that_is_none_of_its_own_is_said_and_left_and_the_sidecar_runs(
+    tmp_path, start, kind, caplog
+):
+    kept = tmp_path / "checkpoint"
+    if kind == "of another account":
+        if os.geteuid() != 0:
+            pytest.skip("only root may give a file away")
+        kept.write_bytes(b"theirs")
+        os.chown(kept, 12345, 12345)
+    else:
+        KINDS[kind](kept)
+    before = kept.lstat()
+    write(tmp_path / "events.jsonl", audio(0), audio(0.1))
+    with caplog.at_level(logging.ERROR, "omniwatch"):
+        sidecar = start()
+    assert [record.getMessage() for record in caplog.records] == ["checkpoint cannot be used, starting over"]
+    assert value(sidecar, "omni_audio_frames_total") == 2
+    assert value(sidecar, "omniwatch_checkpoint_errors_total") > 1
+    after = kept.lstat()
+    assert (after.st_ino, after.st_mode, after.st_uid, after.st_mtime_ns) == (
+        before.st_ino,
+        before.st_mode,
+        before.st_uid,
+        before.st_mtime_ns,
+    )
 
 
 def test_a_checkpoint_of_which_one_position_is_none_is_started_over_whole(tmp_path, start):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.limits import no_file_over
-from omniwatch.system.atomic_write import replace, replacing, replacing_all
+from omniwatch.system.atomic_write import replace, replacing
 
 
 @contextmanager
@@ -80,23 +80,3 @@ def test_the_error_names_the_file_that_was_wanted(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r": '/another'$"), replacing(target):
         raise FileNotFoundError(2, "No such file or directory", "/another")
     assert target.read_bytes() == b"old"
-
-
-def test_several_take_their_places_together_or_none_does(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.write_bytes(b"old")
-    with replacing_all() as stage:
-        stage(first).write_bytes(b"new")
-        stage(second).symlink_to("first")
-        assert (first.read_bytes(), second.exists()) == (b"old", False)
-    assert (first.read_bytes(), second.readlink()) == (b"new", Path("first"))
-
-    def write_both() -> None:
-        with replacing_all() as stage, no_file_over(100):
-            stage(first).write_bytes(b"newer")
-            stage(second).write_bytes(b"x" * 200)
-
-    with pytest.raises(OSError, match=r"File too large: '.*/second'$"):
-        write_both()
-    assert (first.read_bytes(), second.readlink()) == (b"new", Path("first"))
-    assert sorted(tmp_path.iterdir()) == [first, second]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omniwatch.tap.arrival import Arrival, Connection, Mark, Pairs, Speech
-from omniwatch.tap.inet_diag import FIN_WAIT2, TIME_WAIT, Answer, Fault, TcpInfo
+from omniwatch.tap.inet_diag import FIN_WAIT2, TIME_WAIT, Fault, SocketReport, TcpInfo
 
 ESTABLISHED = 1
 RTT_S = 0.1
@@ -25,7 +25,7 @@ def answered(
     dsacks: int = 0,
     room: bool = True,
     state: int = ESTABLISHED,
-) -> Answer:
+) -> SocketReport:
     info = TcpInfo(
         retransmits=0,
         sacked=sacked,
@@ -40,7 +40,7 @@ def answered(
         bytes_retrans=retrans,
         dsack_dups=dsacks,
     )
-    return Answer(state, b"c" * 8, given - acked, room, info, 232)
+    return SocketReport(state, b"c" * 8, given - acked, room, info, 232)
 
 
 class Listener:
@@ -57,7 +57,7 @@ class Listener:
         self.said += 1
         self.connection.marks.append(Mark(self.handed, 80.0 * self.said, self.speech, m))
 
-    def take(self, answer: Answer, m: float, *, settled: bool = True) -> list[tuple[float, float]]:
+    def take(self, answer: SocketReport, m: float, *, settled: bool = True) -> list[tuple[float, float]]:
         found = self.connection.take(answer, m, self.handed, settled=settled)
         assert not isinstance(found, Fault), found
         return [(arrival.mark.ms, round(arrival.m, 6)) for arrival in found]
@@ -131,7 +131,7 @@ def test_an_answer_remembered_without_figures_has_everything():
         her.take(answered(0, 0), 0.0)
         her.say(1000, 1.0)
         her.take(answered(0, 1000), 1.1)
-        assert her.take(Answer(state, b"c" * 8, 0, True, None, 0), 1.3) == [(80.0, 1.25)]
+        assert her.take(SocketReport(state, b"c" * 8, 0, True, None, 0), 1.3) == [(80.0, 1.25)]
 
 
 def test_framing_compression_and_other_answers_need_not_be_known():

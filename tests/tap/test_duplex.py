@@ -29,9 +29,9 @@ def commit(t: float, **fields: Any) -> Step:
 SESSION = "duplex-3f2a9c0e7b1d4a55"
 
 
-def created(t: float) -> Step:
+def created(t: float, session: str = SESSION) -> Step:
     return answers(
-        t, type="session.created", event_id="e0", session={"id": SESSION, "model": "m"}, resume_token="t" * 43
+        t, type="session.created", event_id="e0", session={"id": session, "model": "m"}, resume_token="t" * 43
     )
 
 
@@ -316,3 +316,85 @@ def test_the_connection_that_was_taken_over_ends_nothing_more(tapped):
         (4, "resume"),
         (6, "stream_end", "disconnect"),
     ]
+
+
+OTHER = "duplex-77aa0c0e7b1d4a11"
+LONG = "duplex-" + "9" * 10_000
+MISS = {"type": "error", "error": {"code": "session_resume_expired", "message": "Unknown session"}}
+
+
+def hit(*sessions: str) -> dict[str, Any]:
+    """The server took up what it names first; some versions of it name the session twice."""
+    named = dict(zip(("session_id", "id"), sessions, strict=False))
+    return {"type": "session.resumed", "session": {"id": sessions[0]} if sessions else {}, **named}
+
+
+def keyed(key: str | None) -> dict[str, Any]:
+    return {"headers": [(b"authorization", key.encode())]} if key else {}
+
+
+@pytest.mark.parametrize("filler", [0, 20_000], ids=["short", "beside-much"])
+@pytest.mark.parametrize(
+    ("keys", "asked", "answer", "taken"),
+    [
+        (("a", "b"), OTHER, hit(SESSION), SESSION),
+        (("a", "b"), OTHER, hit(OTHER), None),
+        (("a", None), OTHER, hit(OTHER), None),
+        ((None, "b"), OTHER, hit(OTHER), None),
+        ((None, None), OTHER, hit(OTHER), OTHER),
+        (("a", "b"), OTHER, MISS, None),
+        (("a", "b"), OTHER, hit(), None),
+        (("a", "b"), OTHER, hit("unheard-of-1234567"), None),
+        (("a", "b"), "", hit(SESSION), SESSION),
+        (("a", "b"), LONG, hit(SESSION), SESSION),
+        (("a", "b"), LONG, hit(LONG), None),
+        (("a", "b"), SESSION, hit(LONG), None),
+    ],
+)
+def test_no_client_takes_anothers_stream_by_naming_its_id(tapped, keys, asked, answer, taken, filler):
+    """Two sessions of two clients, one of them still at work. Both are asked for by the client of the first."""
+    mine, theirs = (keyed(key) for key in keys)
+    tapped.connect([*opening(), created(1), commit(2), duplex(3, 80, 80), disconnect(4)], REALTIME, **mine)
+    at_work = [*opening(5), created(5, OTHER), commit(6), duplex(6, 80, 80)]
+    again = [*opening(7), resume(7, session=asked), answers(7.5, **answer, filler="x" * filler)]
+
+    async def beside(scope, receive, send):
+        await acted(at_work, tapped.clock)(scope, receive, send)
+        await tapped.connection([*again, commit(8), duplex(9, 80, 80), disconnect(10)], REALTIME, **mine)
+        tapped.clock.t = 11
+        await send(duplex(11, 160, 80).message)
+
+    tapped.connect(at_work, REALTIME, app=beside, **theirs)
+    events = tapped.events()
+    owners = {name: events[n].stream for name, n in ((SESSION, 0), (OTHER, 5))}
+    assert len(set(owners.values())) == 2
+    came_back = {event.stream for event in events if isinstance(event, ev.Resume)}
+    assert len(came_back) == 1
+    if taken:
+        assert came_back == {owners[taken]}
+    else:
+        assert not came_back & {*owners.values()}
+    late = [event.stream for event in events if isinstance(event, ev.Audio) and event.t == 11]
+    assert late == ([] if taken == OTHER else [owners[OTHER]]), (
+        "the other's turn goes on in the other's stream"
+    )
+
+
+def test_a_session_that_another_key_began_stays_its_owners(tapped):
+    """Another client's connection names it, unasked and asked: its owner still finds it."""
+    tapped.connect(
+        [*opening(), created(1), commit(2), duplex(3, 80, 80), disconnect(4)], REALTIME, **keyed("a")
+    )
+    for t, first in ((5, []), (6, [resume(6)]), (7, [says(7, type="session.update"), resume(7)])):
+        tapped.connect([*opening(t), *first, resumed(t), disconnect(t)], REALTIME, **keyed("b"))
+    tapped.connect([*opening(8), resume(8), resumed(8.5), disconnect(9)], REALTIME, **keyed("a"))
+    events = tapped.events()
+    assert [event.stream for event in events if event.t == 8.5] == [events[0].stream] * 2
+    assert len({event.stream for event in events}) == 4
+
+
+@pytest.mark.parametrize(("session", "kept"), [("d" * 256, True), ("d" * 257, False), (LONG, False)])
+def test_a_session_is_remembered_under_an_id_of_a_bounded_length(tapped, session, kept):
+    tapped.connect([*opening(), created(1, session), disconnect(2)], REALTIME)
+    tapped.connect([*opening(3), resume(3, session=session), answers(4, **hit(session))], REALTIME)
+    assert len({event.stream for event in tapped.events()}) == (1 if kept else 2)

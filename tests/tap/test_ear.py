@@ -23,7 +23,7 @@ def turn_of(call: Call) -> ev.TurnStart:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_speech_has_arrived_once_the_client_acknowledged_it(host):
     with Call(host=host) as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         assert turn_of(call).ear == "kernel"
         for chunk in range(1, 4):
             call.say()
@@ -45,7 +45,7 @@ def test_the_first_message_of_a_turn_is_told_alone():
             return super().send(question)
 
     with Call(open_socket=lambda: Late(bytes)) as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         for _ in range(3):
             call.say()
         may_ask.set()
@@ -57,7 +57,7 @@ def test_the_first_message_of_a_turn_is_told_alone():
 
 def test_what_waits_in_the_kernel_has_not_arrived():
     with Call(buffer_bytes=4096) as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         for _ in range(20):
             call.say()
         waiting = wait_until(lambda: [event for event in call.arrived if event.waiting])[0]
@@ -70,7 +70,7 @@ def test_what_waits_in_the_kernel_has_not_arrived():
 
 def test_while_nothing_arrives_it_says_so_each_second():
     with Call(buffer_bytes=4096) as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         for _ in range(40):
             call.say()
         last = wait_until(lambda: call.arrived and call.arrived[-1])
@@ -87,7 +87,7 @@ def test_nothing_wakes_it_while_nothing_is_under_way():
         return answer
 
     with Call(open_socket=lambda: Netlink(counted)) as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         call.say()
         call.until_arrived(CHUNK_MS)
         wait_until(lambda: not call.line.is_attended)
@@ -101,7 +101,7 @@ def test_nothing_wakes_it_while_nothing_is_under_way():
 def test_several_turns_of_one_connection_are_told_apart():
     with Call() as call:
         for turn in (1, 2):
-            call.listener.ask(turn)
+            call.stream_events.ask(turn)
             call.say(b"text and no speech", 0)
             call.say(turn=turn)
             wait_until(lambda turn=turn: any(event.turn == turn and event.ms for event in call.arrived))
@@ -110,7 +110,7 @@ def test_several_turns_of_one_connection_are_told_apart():
 
 def test_a_client_that_read_a_whole_answer_and_left_has_it():
     with Call() as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         wait_until(lambda: not call.line.is_attended)
         call.line.is_attended = True
         call.say()
@@ -126,7 +126,7 @@ def test_a_client_that_read_a_whole_answer_and_left_has_it():
 
 def test_what_a_lost_connection_still_held_has_not_arrived():
     with Call(buffer_bytes=4096) as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         for _ in range(40):
             call.say()
         wait_until(lambda: call.arrived)
@@ -143,7 +143,7 @@ def test_what_a_lost_connection_still_held_has_not_arrived():
 def test_an_ear_that_fails_says_so_within_three_seconds(fault):
     with Call(open_socket=BROKEN[fault]) as call:
         begun = time.monotonic()
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         call.say()
         given_up = wait_until(lambda: [event for event in call.arrived if event.ear == "sent"], timeout=10)
         assert time.monotonic() - begun < 3.0 + 1.0 * (os.getloadavg()[0] > 2)
@@ -151,14 +151,14 @@ def test_an_ear_that_fails_says_so_within_three_seconds(fault):
         for _ in range(5):
             call.say()
         call.read()
-        call.listener.ask(2)
+        call.stream_events.ask(2)
         assert [event.ear for event in call.told if isinstance(event, ev.TurnStart)] == ["kernel", None]
         assert len(call.arrived) == 1
 
 
 def test_a_cookie_tells_a_port_that_is_used_anew():
     with Call() as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         call.say()
         call.until_arrived(CHUNK_MS)
         call.line.cookie = b"another!"
@@ -170,7 +170,7 @@ def test_a_cookie_tells_a_port_that_is_used_anew():
 def test_auto_does_not_believe_a_peer_of_this_machine():
     with Call("auto") as call:
         assert call.line is None
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         call.say()
         assert turn_of(call).ear is None
         assert not call.arrived
@@ -179,15 +179,15 @@ def test_auto_does_not_believe_a_peer_of_this_machine():
 def test_auto_does_not_believe_a_round_trip_that_is_no_networks():
     with Call("auto") as call:
         call.ear.mode = "kernel"
-        call.line = call.listener.line = call.new_line()
+        call.line = call.stream_events.line = call.new_line()
         assert call.line is not None
         call.line.doubtful = True
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         call.say()
         wait_until(lambda: [event for event in call.arrived if event.ear == "sent"])
         call.ear.mode = "auto"
         assert call.line.is_deaf
-        call.listener.ask(2)
+        call.stream_events.ask(2)
         assert [event.ear for event in call.told if isinstance(event, ev.TurnStart)] == ["kernel", None]
 
 
@@ -238,7 +238,7 @@ def test_the_mode_is_read_from_the_environment(caplog):
 
 def test_a_forked_process_has_an_ear_of_its_own():
     with Call() as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         call.say()
         call.until_arrived(CHUNK_MS)
         parent = call.ear.listening
@@ -247,8 +247,8 @@ def test_a_forked_process_has_an_ear_of_its_own():
             status = 1
             try:
                 call.told.clear()
-                call.line = call.listener.line = call.new_line()
-                call.listener.ask(2)
+                call.line = call.stream_events.line = call.new_line()
+                call.stream_events.ask(2)
                 call.say(turn=2)
                 call.until_arrived(CHUNK_MS)
                 status = 0 if call.ear.listening is not parent else 2

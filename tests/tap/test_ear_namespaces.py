@@ -30,7 +30,7 @@ sys.path.insert(0, sys.argv[1])
 subprocess.run([sys.argv[2], "link", "set", "lo", "up"], check=True)
 from helpers.listening import CHUNK_MS, Call
 with Call() as call:
-    call.listener.ask(1)
+    call.stream_events.ask(1)
     call.say()
     call.until_arrived(CHUNK_MS)
 """
@@ -100,7 +100,7 @@ def call_over(cable: Cable, mode: Any = "kernel", *, link_local: bool = False) -
 @pytest.mark.parametrize("link_local", [False, True])
 def test_a_listener_in_another_namespace_is_heard(cable, link_local):
     with call_over(cable, link_local=link_local) as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         for _ in range(3):
             call.say()
         call.until_arrived(3 * CHUNK_MS)
@@ -108,7 +108,7 @@ def test_a_listener_in_another_namespace_is_heard(cable, link_local):
 
 def test_speech_said_while_the_link_is_down_arrives_when_it_is_up(cable):
     with call_over(cable) as call:
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         call.say()
         call.until_arrived(CHUNK_MS)
         ip("link", "set", cable.ours, "down")
@@ -123,7 +123,7 @@ def test_speech_said_while_the_link_is_down_arrives_when_it_is_up(cable):
 def test_auto_does_not_believe_a_cable_this_short(cable):
     with call_over(cable, "auto") as call:
         assert call.line is not None
-        call.listener.ask(1)
+        call.stream_events.ask(1)
         call.say()
         wait_until(lambda: [event for event in call.arrived if event.ear == "sent"])
         assert call.new_line() is None

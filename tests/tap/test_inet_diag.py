@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers.paths import CLONE
 from omniwatch.tap import inet_diag
-from omniwatch.tap.inet_diag import ANY_COOKIE, Answer, Ends, Fault, Gone, answer, ends, question
+from omniwatch.tap.inet_diag import ANY_COOKIE, Ends, Fault, Gone, SocketReport, answer, ends, question
 
 RECORDED: dict[str, Any] = json.loads((CLONE / "tests" / "data" / "inet_diag.json").read_text())
 
@@ -30,7 +30,7 @@ def recorded(name: str) -> bytes:
     return bytes.fromhex(RECORDED[name]["answer"])
 
 
-def read(name: str, cookie: bytes = ANY_COOKIE) -> Answer | Gone | Fault:
+def read(name: str, cookie: bytes = ANY_COOKIE) -> SocketReport | Gone | Fault:
     return answer(recorded(name), recorded_ends(name[:2]), cookie)
 
 
@@ -61,8 +61,8 @@ def test_a_question_names_both_ends(name):
 @pytest.mark.parametrize("family", ["v4", "v6"])
 def test_answers_of_the_kernel_are_read(family):
     quiet, full = read(f"{family}-quiet"), read(f"{family}-full")
-    assert isinstance(quiet, Answer)
-    assert isinstance(full, Answer)
+    assert isinstance(quiet, SocketReport)
+    assert isinstance(full, SocketReport)
     assert quiet.info is not None
     assert full.info is not None
     assert (quiet.info.bytes_acked, quiet.queued, quiet.has_room, quiet.info_bytes) == (900, 0, True, 280)
@@ -76,13 +76,13 @@ def test_answers_of_the_kernel_are_read(family):
 
 def test_a_connection_that_ended_has_everything():
     closing, over = read("v4-fin-wait"), read("v4-time-wait")
-    assert isinstance(closing, Answer)
+    assert isinstance(closing, SocketReport)
     assert (closing.state, closing.queued) == (inet_diag.FIN_WAIT2, 0)
     assert closing.info is not None
     assert closing.info.dsack_dups == closing.info.total_retrans == 16
     assert closing.surplus == 1, "its end was acknowledged"
     assert closing.is_possible
-    assert isinstance(over, Answer)
+    assert isinstance(over, SocketReport)
     assert (over.state, over.info) == (inet_diag.TIME_WAIT, None)
     assert over.cookie == closing.cookie
 
@@ -99,7 +99,7 @@ def test_what_is_gone_is_told_from_what_is_not_answered():
 def test_an_answer_about_another_connection_or_socket_is_none():
     assert isinstance(answer(recorded("v6-quiet"), recorded_ends("v4")), Fault)
     first = read("v4-quiet")
-    assert isinstance(first, Answer)
+    assert isinstance(first, SocketReport)
     assert read("v4-quiet", first.cookie) == first
     assert isinstance(read("v4-quiet", b"other..."), Fault)
 
@@ -112,7 +112,7 @@ def test_kernels_with_less_to_say_are_read_as_far_as_they_go(size, measured):
     if measured is None:
         assert found == Fault("a kernel before Linux 4.1")
         return
-    assert isinstance(found, Answer)
+    assert isinstance(found, SocketReport)
     assert found.info is not None
     assert found.info.bytes_acked == 900
     assert (found.info.min_rtt_us > 0) is measured
@@ -122,7 +122,7 @@ def test_kernels_with_less_to_say_are_read_as_far_as_they_go(size, measured):
 
 def test_counts_that_cannot_be_are_seen():
     found = read("v4-quiet")
-    assert isinstance(found, Answer)
+    assert isinstance(found, SocketReport)
     assert found.info is not None
     assert found._replace(queued=100).surplus == 100
     assert not found._replace(info=found.info._replace(bytes_acked=903)).is_possible
@@ -134,7 +134,7 @@ def test_no_bytes_make_it_raise(name, data):
     for _ in range(data.draw(st.integers(0, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
-    assert isinstance(answer(cut, recorded_ends("v4")), (Answer, Gone, Fault))
+    assert isinstance(answer(cut, recorded_ends("v4")), (SocketReport, Gone, Fault))
 
 
 @pytest.mark.parametrize("size", range(0, 448, 7))

@@ -1,4 +1,4 @@
-"""`POST /omniwatch/rtt`: a client's own measurement of its stream."""
+"""`POST /omniwatch/report`: a client's own word on its turn."""
 
 from __future__ import annotations
 
@@ -136,9 +136,106 @@ def test_a_websocket_is_known_by_what_its_client_knows(tapped, path, steps, quer
 def test_a_report_of_longer_than_since_the_question_is_refused(tapped):
     token = chatted(tapped)
     assert report(tapped, stream=token, rtt_ms=600_000) == 409
-    assert report(tapped, stream=token, rtt_ms=3_200) == 409
+    assert report(tapped, stream=token, rtt_ms=3_300) == 409
     assert report(tapped, stream=token, rtt_ms=3_000) == 204
     assert [event.rtt_ms for event in rtts(tapped)] == [3_000]
+
+
+def spoken(tapped: Tapped, pieces: int = 25) -> str:
+    """Hand over so many pieces of 80 ms at once, at 3 s; return the id to report under."""
+    steps = [
+        *request(1, ASKED),
+        response(2),
+        *(body(3, SPOKEN) for _ in range(pieces)),
+        body(3, b"", more=False),
+    ]
+    return handed_out(tapped.connect(steps, CHAT)[0])
+
+
+def told(tapped: Tapped) -> list[tuple[str, float]]:
+    """Return what was written of reports: of each event its name and its value."""
+    values = {ev.Rtt: "rtt_ms", ev.Underrun: "ms", ev.Played: "played_ms"}
+    return [
+        (type(event).__name__, getattr(event, values[type(event)]))
+        for event in tapped.events()
+        if type(event) in values
+    ]
+
+
+def test_one_report_has_the_round_trip_the_playhead_and_the_underrun(tapped):
+    token = spoken(tapped)
+    tapped.clock.t = 4.0
+    assert report(tapped, stream=token, rtt_ms=2_000, played_ms=700, underrun_ms=120) == 204
+    assert told(tapped) == [("Rtt", 2_000), ("Underrun", 120), ("Played", 700)]
+    (played,) = [event for event in tapped.events() if isinstance(event, ev.Played)]
+    assert played.source == "player"
+
+
+def test_what_is_said_again_counts_once(tapped):
+    token = spoken(tapped)
+    for t in (4.0, 5.0):
+        tapped.clock.t = t
+        assert report(tapped, stream=token, rtt_ms=2_000, underrun_ms=120) == 204
+    assert told(tapped) == [("Rtt", 2_000), ("Underrun", 120), ("Underrun", 0)]
+
+
+def test_no_more_is_believed_to_be_played_than_was_handed_over(tapped):
+    token = spoken(tapped, pieces=5)
+    tapped.clock.t = 60.0
+    assert report(tapped, stream=token, played_ms=660) == 409
+    assert report(tapped, stream=token, played_ms=450) == 204
+    assert told(tapped) == [("Played", 400)], "rounding is forgiven, but not believed"
+
+
+def test_nothing_is_played_faster_than_the_clock(tapped):
+    token = spoken(tapped)
+    tapped.clock.t = 4.0
+    assert report(tapped, stream=token, played_ms=1_270) == 409
+    assert report(tapped, stream=token, played_ms=1_250) == 204
+    assert told(tapped) == [("Played", 1_250)]
+
+
+def test_no_underrun_is_longer_than_since_the_last_report(tapped):
+    token = spoken(tapped)
+    tapped.clock.t = 5.0
+    assert report(tapped, stream=token, underrun_ms=2_300) == 409, "since speech began"
+    assert report(tapped, stream=token, underrun_ms=1_000) == 204
+    tapped.clock.t = 6.0
+    assert report(tapped, stream=token, underrun_ms=2_300) == 409
+    assert report(tapped, stream=token, underrun_ms=2_250) == 204
+    assert told(tapped) == [("Underrun", 1_000), ("Underrun", 1_250)]
+
+
+def test_what_is_out_of_bounds_takes_the_rest_of_its_report_with_it(tapped):
+    token = spoken(tapped)
+    tapped.clock.t = 4.0
+    assert report(tapped, stream=token, rtt_ms=2_000, played_ms=9_000) == 409
+    assert told(tapped) == []
+
+
+@pytest.mark.parametrize("fields", [{"played_ms": 0}, {"underrun_ms": 0}, {"rtt_ms": 0, "turn": "mine"}])
+def test_nothing_is_believed_of_a_turn_without_speech_or_without_a_question(tapped, fields):
+    token = handed_out(tapped.connect([*request(1, ASKED | {"modalities": ["audio"]}), response(2)], CHAT)[0])
+    assert report(tapped, stream=token, **fields) == 409
+    assert told(tapped) == []
+
+
+def test_a_guess_is_named_as_one(tapped):
+    token = spoken(tapped)
+    tapped.clock.t = 4.0
+    assert report(tapped, stream=token, played_ms=80, source="framework") == 204
+    (played,) = [event for event in tapped.events() if isinstance(event, ev.Played)]
+    assert played.source == "framework"
+    assert report(tapped, stream=token, played_ms=80, source="me") == 400
+
+
+def test_a_client_that_lies_bends_its_own_curve_only(tapped):
+    lying, other = spoken(tapped), spoken(tapped)
+    tapped.clock.t = 4.0
+    assert report(tapped, stream=lying, underrun_ms=900) == 204
+    turns = [event.turn for event in tapped.events() if isinstance(event, ev.TurnStart)]
+    assert [event.turn for event in tapped.events() if isinstance(event, ev.Underrun)] == turns[:1]
+    assert report(tapped, stream=other, underrun_ms=0) == 204
 
 
 def test_chats_that_are_over_push_out_no_live_session(tapped):
@@ -205,6 +302,9 @@ def test_an_id_too_short_to_be_a_secret_or_too_long_is_none(tapped, token):
         {"rtt_ms": 5, "turn": ""},
         {"rtt_ms": 5, "turn": "x" * 65},
         {"rtt_ms": 5, "stream": 7},
+        {"played_ms": -1},
+        {"underrun_ms": -1},
+        {"played_ms": "5"},
     ],
 )
 def test_what_is_no_report_is_refused(tapped, fields):
@@ -270,10 +370,10 @@ def test_reports_in_all_are_bounded_and_allowed_again_with_time():
     now = [100.0]
     reports = Reports(lambda: now[0])
     tokens = [reports.hand_out(listener()) for _ in range(300)]
-    statuses = [post(reports, token) for token in tokens[:200]]
-    assert statuses.count(204) == 100
-    now[0] += 1.0
-    assert [post(reports, token) for token in tokens[200:]].count(204) == 50
+    statuses = [post(reports, token) for token in tokens[:300]]
+    assert statuses.count(204) == 200
+    now[0] += 0.5
+    assert [post(reports, token) for token in tokens[200:]].count(204) == 100
 
 
 def test_ids_are_forgotten_oldest_first():

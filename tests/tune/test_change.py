@@ -22,9 +22,25 @@ def test_the_drop_in_takes_a_quota_away_or_sets_one() -> None:
     ).splitlines()
     assert "CPUQuota=320%" in capped
     assert "CPUQuotaPeriodSec=100ms" in capped
-    assert capped[-1] == "ExecStartPost=-+/bin/sh -c 'echo 320000 > /sys/fs/cgroup/x/cpu.max.burst'"
+    written = """ExecStartPost=-+/bin/sh -c 'echo 320000 > "$$0"' "/sys/fs/cgroup/x/cpu.max.burst\""""
+    assert capped[-1] == written
     assert "CPUQuota=12.5%" in dropin.text("a.service", Limit(0.0125, 0.1), 900, None).splitlines()
     assert dropin.text("ai.slice", Limit(None), 900, None).splitlines()[1] == "[Slice]"
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        (r"/a/omni\x2dvoice.service/b", r'"/a/omni\\x2dvoice.service/b"'),
+        ("/a/50%h/$HOME/b", '"/a/50%%h/$$HOME/b"'),
+        ('/a/it\'s "so"/b', r'''"/a/it's \"so\"/b"'''),
+        ("/a\nExecStart=/evil", r'''"/a\nExecStart=/evil"'''),
+    ],
+)
+def test_nothing_in_the_bursts_path_is_more_than_text_to_systemd(path: str, word: str) -> None:
+    lines = dropin.text("a.service", Limit(0.32, 0.1, 0.32), 900, path).splitlines()
+    assert lines[-1] == f"""ExecStartPost=-+/bin/sh -c 'echo 320000 > "$$0"' {word}"""
+    assert len(lines) == 7
 
 
 def tree(root: Path) -> dict[str, str]:

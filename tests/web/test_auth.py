@@ -10,10 +10,19 @@ import pytest
 
 from helpers.waiting import wait_until
 from helpers.web_calls import call, pages
-from helpers.web_files import hashed
+from helpers.web_files import COST, hashed
 from omniwatch.web import make_app
-from omniwatch.web.auth import REMEMBERED, WAITING_CHECKS, BasicAuth, Guard, TooBusyError
+from omniwatch.web.auth import (
+    KEPT_CHECKS,
+    REMEMBERED,
+    WAITING_CHECKS,
+    WAITING_PER_ADDRESS,
+    BasicAuth,
+    Guard,
+    TooBusyError,
+)
 from omniwatch.web.config import WebConfig
+from omniwatch.web.waiting_line import Places
 
 PROM = (b"prom", hashed("secret").encode())
 ANNA = (b"anna", hashed("pass:w\u00f6rd").encode())
@@ -24,17 +33,19 @@ def basic(user: str, password: str) -> str:
 
 
 class Checks:
-    """The bcrypt checks that were run, each by the real function, held up while `go` is not set."""
+    """The bcrypt checks that were run, each by the real function; those of guesses are held up while `go` is not set."""
 
     def __init__(self, real: Callable[[bytes, bytes], bool]) -> None:
         self.hashes: list[bytes] = []
+        self.passwords: list[bytes] = []
         self.go = threading.Event()
         self.go.set()
         self._real = real
 
     def __call__(self, password: bytes, hashed_password: bytes) -> bool:
         self.hashes.append(hashed_password)
-        assert self.go.wait(60)
+        self.passwords.append(password)
+        assert not password.startswith(b"guess") or self.go.wait(60)
         return self._real(password, hashed_password)
 
 
@@ -126,31 +137,152 @@ def test_what_is_remembered_is_bounded(checks: Checks) -> None:
     assert len(checks.hashes) == REMEMBERED + 2
 
 
+class Guesses:
+    """Requests with wrong passwords, all at once, held up in their checks until the end."""
+
+    def __init__(
+        self, checks: Checks, attempt: Callable[[str, str], Any], addresses: list[str], each: int
+    ) -> None:
+        self.outcomes: list[Any] = []
+        self._checks = checks
+        checks.go.clear()
+
+        def guess(address: str, number: int) -> None:
+            self.outcomes.append(attempt(basic("prom", f"guess {number}"), address))
+
+        self._threads = [
+            threading.Thread(target=guess, args=(address, number))
+            for address in addresses
+            for number in range(each)
+        ]
+
+    def __enter__(self) -> Guesses:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._checks.go.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def logging_in(auth: BasicAuth) -> Callable[[str, str], bool | None]:
+    """Have a login be True, False, or None where there is no place."""
+
+    def login(header: str, address: str) -> bool | None:
+        try:
+            return auth.allows(header, address)
+        except TooBusyError:
+            return None
+
+    return login
+
+
+GOOD = basic("prom", "secret")
+PROXY = "192.0.2.9"
+
+
 def test_guessing_does_not_lock_out_who_was_let_in_before(checks: Checks) -> None:
     auth = BasicAuth([PROM])
-    assert auth.allows(basic("prom", "secret"))
-    checks.go.clear()
-    outcomes: list[bool] = []
-    refused: list[TooBusyError] = []
+    login = logging_in(auth)
+    assert login(GOOD, PROXY)
+    with Guesses(checks, login, [PROXY], WAITING_PER_ADDRESS + 5) as guesses:
+        wait_until(lambda: len(guesses.outcomes) == 5)
+        assert login(GOOD, PROXY)
+    assert sorted(guesses.outcomes, key=str) == [False] * WAITING_PER_ADDRESS + [None] * 5
 
-    def guess() -> None:
-        try:
-            outcomes.append(auth.allows(basic("prom", "guess")))
-        except TooBusyError as error:
-            refused.append(error)
 
-    guesses = [threading.Thread(target=guess) for _ in range(WAITING_CHECKS + 5)]
-    for thread in guesses:
-        thread.start()
-    try:
-        wait_until(lambda: len(refused) == 5)
-        assert auth.allows(basic("prom", "secret"))
-    finally:
-        checks.go.set()
-    for thread in guesses:
+@pytest.mark.parametrize(
+    ("after", "checked"),
+    [
+        ([PROM], 0),
+        ([ANNA, PROM], 0),
+        ([(b"prom", hashed("secret", COST + 1).encode())], 1),
+    ],
+    ids=["no-user-changed", "another-came", "hashed-anew"],
+)
+def test_after_a_reload_guesses_from_the_same_address_shut_no_known_one_out(
+    checks: Checks, after: list[tuple[bytes, bytes]], checked: int
+) -> None:
+    """As behind a proxy: all come from one address."""
+    config = [WebConfig(users=(PROM,))]
+    app = Guard(make_app(pages()), lambda: config[0], lambda: 0.0)
+
+    def login(header: str, address: str) -> int:
+        return call(app, "/metrics", remote=address, authorization=header).status
+
+    assert login(GOOD, PROXY) == 200
+    config[0] = WebConfig(users=tuple(after))
+    before = checks.passwords.count(b"secret")
+    with Guesses(checks, login, [PROXY], WAITING_PER_ADDRESS + 1) as guesses:
+        wait_until(lambda: guesses.outcomes == [503])
+        assert [login(GOOD, PROXY) for _ in range(3)] == [200] * 3
+        assert login(basic("anna", "pass:w\u00f6rd"), PROXY) == 503, "it was never let in: a guess as others"
+    assert checks.passwords.count(b"secret") - before == checked
+
+
+def test_who_comes_from_an_address_of_his_own_waits_for_few_guesses_of_another(
+    checks: Checks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_line: list[str] = []
+    take = Places.take
+    monkeypatch.setattr(
+        Places, "take", lambda self, address: take(self, address) and not in_line.append(address)
+    )
+    login = logging_in(BasicAuth([PROM]))
+    outcome: list[bool | None] = []
+    waits = threading.Thread(target=lambda: outcome.append(login(GOOD, "192.0.2.1")))
+    with Guesses(checks, login, [PROXY], WAITING_PER_ADDRESS + 1) as guesses:
+        wait_until(lambda: guesses.outcomes == [None])
+        waits.start()
+        wait_until(lambda: "192.0.2.1" in in_line)
+    waits.join()
+    assert outcome == [True]
+    assert checks.passwords.index(b"secret") < WAITING_PER_ADDRESS - 1
+
+
+def test_guesses_from_everywhere_leave_places_to_this_machine(checks: Checks) -> None:
+    login = logging_in(BasicAuth([PROM]))
+    others = [f"192.0.2.{number}" for number in range(WAITING_CHECKS)]
+    with Guesses(checks, login, others, 1) as guesses:
+        wait_until(lambda: guesses.outcomes == [None] * KEPT_CHECKS)
+        assert login(GOOD, "198.51.100.1") is None
+        mine = threading.Thread(target=lambda: guesses.outcomes.append(login(GOOD, "127.0.0.1")))
+        mine.start()
+    mine.join()
+    assert sorted(guesses.outcomes, key=str) == [False] * (len(others) - KEPT_CHECKS) + [
+        None
+    ] * KEPT_CHECKS + [True]
+
+
+def test_a_password_that_is_no_longer_right_loses_its_place(checks: Checks) -> None:
+    auth = BasicAuth([PROM])
+    login = logging_in(auth)
+    assert login(GOOD, PROXY)
+    auth.change([(b"prom", hashed("new").encode())])
+    assert login(GOOD, PROXY) is False
+    with Guesses(checks, login, [PROXY], WAITING_PER_ADDRESS + 1) as guesses:
+        wait_until(lambda: guesses.outcomes == [None])
+        assert login(GOOD, PROXY) is None
+
+
+def test_the_first_requests_of_a_page_cost_one_check(checks: Checks) -> None:
+    auth = BasicAuth([PROM])
+    login = logging_in(auth)
+    outcomes: list[bool | None] = []
+    with Guesses(checks, login, [PROXY], 1):
+        wait_until(lambda: checks.passwords == [b"guess 0"])
+        page = [
+            threading.Thread(target=lambda: outcomes.append(login(GOOD, PROXY)))
+            for _ in range(WAITING_PER_ADDRESS - 1)
+        ]
+        for thread in page:
+            thread.start()
+    for thread in page:
         thread.join()
-    assert outcomes == [False] * WAITING_CHECKS
-    assert not auth.allows(basic("prom", "guess"))
+    assert outcomes == [True] * len(page)
+    assert checks.passwords.count(b"secret") == 1
 
 
 def guard(config: WebConfig, clock: Callable[[], float] = lambda: 0.0) -> Guard:

@@ -18,7 +18,8 @@ from helpers.web_client import connect, get, raw, read_to_end
 from omniwatch.web import handler as webhandler
 from omniwatch.web import make_app, respond
 from omniwatch.web.response import Response
-from omniwatch.web.server import ListenError, Places, WebServer, serve
+from omniwatch.web.server import MAX_PER_ADDRESS, ListenError, WebServer, serve
+from omniwatch.web.waiting_line import Places
 
 
 @pytest.fixture(scope="module")
@@ -169,12 +170,30 @@ def test_half_open_connections_of_one_address_shut_nobody_else_out() -> None:
 
 
 def test_twenty_pages_of_one_address_pass_and_room_is_kept_for_this_machine() -> None:
-    places = Places(100)
+    places = Places(100, MAX_PER_ADDRESS, 10)
     assert all(places.take("192.0.2.1") for _ in range(20))
     assert sum(places.take(f"192.0.2.{n % 10}") for n in range(1000)) + 20 == 90
     assert sum(places.take("::1") for _ in range(20)) == 10
     places.give_back("192.0.2.1")
     assert places.take("127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "one"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("192.0.2.1", "::ffff:192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.2", False),
+        ("", "", True),
+    ],
+)
+def test_the_addresses_of_one_host_have_one_share(first: str, second: str, one: bool) -> None:
+    places = Places(8, 2, 2)
+    assert places.take(first)
+    assert places.take(second)
+    assert places.take(first) is not one
 
 
 def test_no_more_threads_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:

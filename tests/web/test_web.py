@@ -335,3 +335,8 @@ def test_a_page_of_another_site_reloads_nothing(origin: str) -> None:
 @pytest.mark.parametrize("path", ["/metrics", "/-/healthy", "/-/ready"])
 def test_scrapes_and_health_checks_pass_by_any_name(path: str) -> None:
     assert call(make_app(pages()), path, host="evil.example", origin="http://evil.example").status == 200
+
+
+def test_the_digest_of_the_settings_in_use_is_served():
+    reply = call(make_app(pages(digest=lambda: "ab12")), "/-/config")
+    assert (reply.status, reply.body) == (200, b"ab12\n")

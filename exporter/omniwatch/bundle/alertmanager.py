@@ -7,17 +7,22 @@ import ssl
 import urllib.parse
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.settings import Settings
-from omniwatch.system import http
+from omniwatch.system import http, user_file
 from omniwatch.system.errors import UserError
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
+
+
+T = TypeVar("T")
 
 
 class AlertmanagerError(UserError):
@@ -45,27 +50,55 @@ class Alert(msgspec.Struct, frozen=True, rename="camel"):
     starts_at: datetime
     status: Status
     receivers: list[Receiver] = []
+    updated_at: datetime | None = None
+    annotations: dict[str, str] = {}
+
+
+class _Config(msgspec.Struct, frozen=True):
+    original: str
+
+
+class _Status(msgspec.Struct, frozen=True):
+    config: _Config
+
+
+def load_running(text: str, url: str) -> dict[str, Any]:
+    """Read the configuration that a server says it runs with. Raises AlertmanagerError."""
+    try:
+        config = load_yaml(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise AlertmanagerError(f"{url}: its configuration is not YAML") from error
+    return config if isinstance(config, dict) else {}
 
 
 class Alertmanager:
     """One Alertmanager's API at `url`, with what the settings say to show there."""
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: Settings, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
         self._fleet = settings.fleet if settings.fleet.alertmanager_urls else None
 
     def alerts(self, device: str) -> list[Alert]:
         """Return what fires of a device. Raises AlertmanagerError."""
         query = urllib.parse.urlencode({"filter": f'device="{device}"'})
-        body = self._call(f"/api/v2/alerts?{query}")
-        try:
-            return msgspec.json.decode(body, type=list[Alert])
-        except msgspec.DecodeError as error:
-            raise AlertmanagerError(f"{self.url}: not Alertmanager's answer: {error}") from error
+        return self._decoded(f"/api/v2/alerts?{query}", list[Alert])
 
     def post(self, alerts: list[dict[str, Any]]) -> None:
         """Send alerts. Raises AlertmanagerError."""
         self._call("/api/v2/alerts", msgspec.json.encode(alerts))
+
+    def beats(self) -> bool:
+        """Return whether a heartbeat goes out by a webhook there. Raises AlertmanagerError."""
+        query = urllib.parse.urlencode({"filter": 'severity="none"'})
+        beating = self._decoded(f"/api/v2/alerts?{query}", list[Alert])
+        names = {receiver.name for alert in beating for receiver in alert.receivers}
+        receivers = self.running().get("receivers") or []
+        return any(one.get("webhook_configs") for one in receivers if one.get("name") in names)
+
+    def running(self) -> dict[str, Any]:
+        """Return the configuration that it runs with, secrets left out. Raises AlertmanagerError."""
+        return load_running(self._decoded("/api/v2/status", _Status).config.original, self.url)
 
     def sent(self) -> dict[str, tuple[float, float]]:
         """Return how many notifications it has sent and how many attempts failed, by integration. Raises AlertmanagerError."""
@@ -75,7 +108,7 @@ class Alertmanager:
         try:
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
-                    name = sample.labels.get("integration", "")
+                    name = http.one_line(sample.labels.get("integration", ""))
                     if sample.name == "alertmanager_notification_requests_total":
                         sent[name] = sent.get(name, 0) + sample.value
                     elif sample.name == "alertmanager_notification_requests_failed_total":
@@ -83,6 +116,12 @@ class Alertmanager:
         except ValueError as error:
             raise AlertmanagerError(f"{self.url}/metrics: {error}") from error
         return {name: (count - failed.get(name, 0), failed.get(name, 0)) for name, count in sent.items()}
+
+    def _decoded(self, path: str, of: type[T]) -> T:
+        try:
+            return msgspec.json.decode(self._call(path), type=of)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise AlertmanagerError(f"{self.url}: not Alertmanager's answer: {error}") from error
 
     def _call(self, path: str, body: bytes | None = None) -> bytes:
         try:
@@ -92,7 +131,7 @@ class Alertmanager:
             raise AlertmanagerError(f"{where or self.url}: {why or error}") from error
         try:
             with http.ask(
-                self.url + path, timeout_s=TIMEOUT_S, body=body, headers=headers, context=context
+                self.url + path, timeout_s=self._timeout_s, body=body, headers=headers, context=context
             ) as answer:
                 if not answer.ok:
                     raise AlertmanagerError(f"{self.url}: HTTP {answer.status} {answer.reason}")
@@ -118,18 +157,18 @@ class Alertmanager:
             return None
         # The ssl module does not say which file it could not read.
         for path in filter(None, (fleet.ca_file, fleet.client_cert_file, fleet.client_key_file)):
-            Path(path).open("rb").close()
+            user_file.read(Path(path))
         context = ssl.create_default_context(cafile=fleet.ca_file or None)
         if fleet.client_cert_file:
             context.load_cert_chain(fleet.client_cert_file, fleet.client_key_file)
         return context
 
 
-def of(settings: Settings) -> list[Alertmanager]:
-    """Return those that this device's alerts go to."""
+def of(settings: Settings, timeout_s: float = TIMEOUT_S) -> list[Alertmanager]:
+    """Return those that this device's alerts go to; each call of theirs is over within `timeout_s`."""
     urls = settings.fleet.alertmanager_urls or [f"http://{settings.site.alertmanager}"]
-    return [Alertmanager(url, settings) for url in urls]
+    return [Alertmanager(url, settings, timeout_s) for url in urls]
 
 
 def _secret(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8").strip()
+    return user_file.read_text(Path(path)).strip()

@@ -52,7 +52,7 @@ class Dashboard(msgspec.Struct, forbid_unknown_fields=True):
     uid: Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,40}$")]
     title: Text
     description: Text
-    runbook_base_url: Text
+    runbook_base_url: str
     variables: dict[str, Variable]
     annotations: dict[str, Annotation]
     rows: Annotated[list[Row], Meta(min_length=1)]
@@ -123,7 +123,10 @@ def _model(dashboard: Dashboard) -> dict[str, Any]:
         "time": {"from": dashboard.span, "to": "now"},
         "refresh": dashboard.refresh,
         "timezone": "browser",
-        "links": [_siblings(), _runbook("Runbooks", dashboard.runbook_base_url)],
+        "links": [
+            _siblings(),
+            *([_runbook("Runbooks", base)] if (base := dashboard.runbook_base_url) else []),
+        ],
         "annotations": {"list": [_annotation(*item) for item in dashboard.annotations.items()]},
         "templating": {
             "list": [_datasource(), *(_variable(*item) for item in dashboard.variables.items())],

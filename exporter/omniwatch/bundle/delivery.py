@@ -49,7 +49,7 @@ def faults(settings: Settings) -> Iterator[str]:
 
 
 def notified(settings: Settings, severity: Severity) -> list[str]:
-    """Return whom an Alertmanager with these settings notifies of alerts of this severity: a few words each."""
+    """Return, in a few words each, the receivers that an Alertmanager with these settings notifies at this severity."""
     receivers = settings.receivers.beside(settings.notify)
     channels = getattr(receivers, severity)
     found = []
@@ -98,12 +98,11 @@ def _unreached_robots(settings: Settings) -> Iterator[str]:
 
 def _bridge(settings: Settings, severity: Severity) -> str:
     """Return where the bridge to chat robots takes alerts of a severity."""
-    address = Receivers().beside(settings.notify).page_webhook_url or ""
-    return f"{address.rpartition('/')[0]}/{severity}"
+    return f"{settings.notify.url}/{severity}"
 
 
 def _leaves(settings: Settings) -> bool:
-    """Whether anything that takes pages is not on this device."""
+    """Whether a receiver of pages is elsewhere than on this device."""
     return any(not who.startswith("http") or not _is_loopback(who) for who in notified(settings, "page"))
 
 

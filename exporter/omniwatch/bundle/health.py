@@ -5,36 +5,36 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import msgspec
 from prometheus_client.core import Metric
 
-from omniwatch.bundle import alertmanager, delivery
-from omniwatch.bundle.installed_files import CONFIG, UNITS, at, is_packaged, manifest, state_of
+from omniwatch.bundle import delivery, paging_health, servers, systemctl, wiring
+from omniwatch.bundle.alertmanager import Alert
+from omniwatch.bundle.finding import Finding, Unseen
+from omniwatch.bundle.installed_files import (
+    CONFIG,
+    UNITS,
+    configuration,
+    is_packaged,
+    manifest,
+    state_of,
+)
 from omniwatch.bundle.program_files import InstallError
 from omniwatch.bundle.units import SIDECAR, watched
 from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.core.stream import EARS
 from omniwatch.host import cgroup, systemd
-from omniwatch.settings import Settings, SettingsError, load
-from omniwatch.system import http
+from omniwatch.settings import Settings, SettingsError, digest, load
+from omniwatch.system import rooted
 from omniwatch.system.dbus import BusError
 
-TIMEOUT_S = 5.0
-MAX_METRICS_BYTES = 16 * 2**20
 UNAUTHORIZED = 'omni_resume_strangers_total{reason="unauthorized"}'
 KNOWN_BY = {"client": "the client's reports", "kernel": "the server's kernel", "sent": "what was sent"}
 ABSENT = os.strerror(errno.ENOENT)
-
-
-class Finding(NamedTuple):
-    """One thing looked at, in one line. `ok` is None where there is nothing to judge."""
-
-    what: str
-    ok: bool | None
-    says: str
 
 
 def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Finding]:
@@ -44,25 +44,59 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
     try:
         yield _files(root)
     except OSError as error:
-        yield Finding("files", False, f"{error.filename}: {error.strerror}")
+        yield Unseen("files", False, f"{error.filename}: {error.strerror}")
+    settings = None
     try:
-        config = config or at(root, CONFIG)
-        settings = load(config if config.exists() else None)
-        yield Finding("configuration", True, str(config) if config.exists() else "none: the defaults")
+        read = load(config) if config else configuration(root)
+        settings = read or Settings()
+        told = str(config or rooted.shown(root, CONFIG)) if read else "none: the defaults"
+        yield Finding("configuration", True, told)
     except SettingsError as error:
-        yield Finding("configuration", False, str(error))
-        return
+        kind = Unseen if str(error).endswith(os.strerror(errno.EACCES)) else Finding
+        yield kind("configuration", False, str(error))
     except OSError as error:
-        yield Finding("configuration", False, f"{error.filename}: {error.strerror}")
-        return
+        yield Unseen("configuration", False, f"{error.filename}: {error.strerror}")
+    # What does not hold keeps nobody from looking at the rest, at the addresses and units of the defaults.
     if root == Path("/"):
-        yield from units(settings, asked=_asked(root))
-        yield _answer(settings)
-        yield from counted(settings)
-    yield from delivered(settings)
-    if root == Path("/"):
-        for one in alertmanager.of(settings):
-            yield from firing(one, settings.site.device, is_awaited=delivery.is_set(settings))
+        yield from running_here(settings or Settings(), root, holds=settings is not None)
+    elif settings:
+        yield from delivered(settings)
+
+
+def running_here(settings: Settings, root: Path = Path("/"), *, holds: bool = True) -> Iterator[Finding]:
+    """Look at what runs: units, servers, deliveries. Settings that do not hold are not compared with anything."""
+    answers = servers.ask(settings)
+    now = datetime.now(timezone.utc)
+    states = list(units(settings, root, asked=_asked(root)))
+    yield from states
+    down = {one.what for one in states if one.ok is False and not one.says.startswith("active")}
+    sidecar = _answer(answers.ready, settings)
+    is_well = SIDECAR.name(settings) not in down and sidecar.ok is not False
+    if SIDECAR.name(settings) not in down:
+        yield sidecar
+    if holds and is_well:
+        yield from _digest(answers.digest, settings)
+    yield from counted(answers.metrics)
+    bundle = list(paging_health.written(settings, root)) if holds else []
+    yield from bundle
+    if holds:
+        yield from delivered(settings)
+    is_awaited = bool(wiring.wired(root)) or (holds and delivery.is_set(settings))
+    yield from paging_health.judged(
+        settings,
+        answers,
+        root,
+        down=down,
+        is_awaited=is_awaited,
+        sidecar_is_well=is_well,
+        bundle_is_well=all(one.ok for one in bundle),
+        now=now,
+    )
+    if holds:
+        yield from paging_health.robots(settings, answers, down=down, now=now)
+    for _, alerts in answers.alerts:
+        if not isinstance(alerts, servers.Unanswered):
+            yield from firing(alerts)
 
 
 def _asked(root: Path) -> frozenset[str]:
@@ -76,11 +110,11 @@ def _asked(root: Path) -> frozenset[str]:
 
 def next_steps(settings: Settings, root: Path, *, with_server: bool) -> Iterator[str]:
     """Say what is left to be done after an installation, a line each."""
-    if not with_server and not os.path.lexists(at(root, UNITS / settings.server.unit)):
+    if not with_server and not rooted.is_there(root, UNITS / settings.server.unit):
         yield "start the model server with the tap (docs/vllm-omni.md), or: omniwatch install --profile NAME"
     if not delivery.is_set(settings):
-        yield f"say who is told of a page in {CONFIG}: receivers, notify.robots or fleet; then: omniwatch check --config.file {CONFIG}"
-    if not at(root, BUNDLE).exists():
+        yield f"say who is told of a page in {CONFIG}: receivers, notify.robots or fleet; then: omniwatch check"
+    if not rooted.is_folder(root, BUNDLE):
         yield "have Prometheus scrape and alert: omniwatch install --with-prometheus"
     yield "look: omniwatch status"
 
@@ -103,20 +137,14 @@ def delivered(settings: Settings) -> Iterator[Finding]:
         yield Finding("delivery", True, f"pages go to {', '.join(delivery.notified(settings, 'page'))}")
 
 
-def firing(server: alertmanager.Alertmanager, device: str, *, is_awaited: bool = True) -> Iterator[Finding]:
-    """Ask an Alertmanager what fires on a device, since when, and to which receivers it goes. That it does not answer is a fault where
-    it `is_awaited`.
-    """
-    try:
-        found = [alert for alert in server.alerts(device) if alert.labels.get("severity") != "none"]
-    except (alertmanager.AlertmanagerError, OSError) as error:
-        yield Finding("Alertmanager", False if is_awaited else None, str(error))
-        return
-    yield Finding("Alertmanager", True, f"answers at {server.url}")
+def firing(alerts: Iterable[Alert]) -> Iterator[Finding]:
+    """Say what fires on a device by its Alertmanager, since when, and to which receivers it goes."""
+    found = [alert for alert in alerts if alert.labels.get("severity") != "none"]
     if not found:
         yield Finding("firing", True, "nothing")
     for alert in sorted(found, key=lambda one: (one.labels.get("severity", ""), one.starts_at)):
         name, severity = alert.labels.get("alertname", "?"), alert.labels.get("severity", "")
+        cause = alert.labels.get("cause") or alert.annotations.get("cause")
         since = alert.starts_at.astimezone().strftime("%m-%d %H:%M:%S")
         who = ", ".join(receiver.name for receiver in alert.receivers) or "nobody"
         if alert.status.state == "suppressed":
@@ -125,7 +153,7 @@ def firing(server: alertmanager.Alertmanager, device: str, *, is_awaited: bool =
         yield Finding(
             "firing",
             False if severity == "page" else None,
-            f"{name} ({', '.join(filter(None, (severity, alert.labels.get('cause'))))}) since {since}, goes to {who}",
+            f"{name} ({', '.join(filter(None, (severity, cause)))}) since {since}, goes to {who}",
         )
 
 
@@ -138,11 +166,15 @@ def _files(root: Path) -> Finding:
         packaged = is_packaged(root)
         return Finding("files", packaged, "installed as a package" if packaged else "not installed")
     odd = ["an installation has not ended: run it again"] if known.intended else []
+    # A unit that does not start with the device is said by systemd.
+    links = [path for path in known.files if ".wants/" in path] if systemctl.running(root) else []
     for path, wanted in known.files.items():
         try:
-            now = state_of(at(root, PurePosixPath(path)))
+            now = state_of(root, PurePosixPath(path))
         except OSError as error:
             odd.append(f"{path}: {error.strerror}")
+            continue
+        if now is None and path in links:
             continue
         if now is None:
             odd.append(f"{path} is missing")
@@ -162,26 +194,35 @@ def units(
     """Ask systemd for the units' states, and compare the server's CPU quota with the kernel's. A model server that is not
     there is a fault where its unit is among those `asked` for.
     """
+    names = [*watched(settings), *(server.unit for server in wiring.wired(root))]
     try:
         states = {
-            unit: _values(systemd.Reader(_of_unit(settings, unit), root).collect(), unit)
-            for unit in watched(settings)
+            unit: _values(systemd.Reader(_of_unit(settings, unit), root).collect(), unit) for unit in names
         }
+        if not states[SIDECAR.name(settings)].get("omniwatch_systemd_up"):
+            yield Finding("systemd", None, "does not run here")
+            return
+        starts = {unit: systemd.start_of(unit, root) for unit in names}
     except BusError as error:
-        yield Finding("systemd", False, f"does not answer on the system bus: {error}")
-        return
-    if not states[SIDECAR.name(settings)].get("omniwatch_systemd_up"):
-        yield Finding("systemd", None, "does not run here")
+        yield Unseen("systemd", False, f"does not answer on the system bus: {error}")
         return
     for unit, values in states.items():
-        state = next(
-            (key.split()[-1] for key, value in values.items() if "unit_state" in key and value),
-            "not installed",
-        )
+        loaded, file_state = starts[unit]
+        state = next((key.split()[-1] for key, value in values.items() if "unit_state" in key and value), "")
         again = values.get("omni_server_unit_restarts_total", 0)
         note = f", restarted {again:.0f} times" if again else ""
-        optional = unit == settings.server.unit and unit not in asked and state == "not installed"
-        yield Finding(unit, None if optional else state == "active", state + note)
+        is_ours = unit != settings.server.unit or unit in asked
+        if loaded == "masked" or file_state.startswith("masked"):
+            yield Finding(unit, False, f"masked, so nothing starts it: systemctl unmask {unit}")
+        elif not state:
+            yield Finding(unit, False if is_ours else None, "not installed")
+        elif state != "active":
+            yield Finding(unit, False, f"{state}{note}")
+        elif file_state == "disabled":
+            says = f"active{note}, disabled: it does not start with the device; systemctl enable {unit}"
+            yield Finding(unit, False if is_ours else None, says)
+        else:
+            yield Finding(unit, True, f"{state}{note}")
     cores = states[settings.server.unit].get("omni_server_cpu_quota_asked_cores")
     yield from quota(settings.server.unit, cores, cgroup.Reader(settings, root).collect())
 
@@ -212,33 +253,42 @@ def _values(families: Iterable[Metric], unit: str) -> dict[str, float]:
     }
 
 
-def _answer(settings: Settings) -> Finding:
+def _answer(ready: servers.Page | servers.Unanswered, settings: Settings) -> Finding:
     address = f"http://{settings.site.exporter}/-/ready"
-    try:
-        with http.ask(address, timeout_s=TIMEOUT_S) as answer:
-            if answer.ok:
-                return Finding("sidecar", True, f"ready at {address}: {_line(answer.read(200, cut=True))}")
-            why = _line(answer.read(500, cut=True))
-    except http.HttpError as error:
-        return Finding("sidecar", False, f"{address}: {error}")
+    if isinstance(ready, servers.Unanswered):
+        return Finding("sidecar", False, ready.why)
+    why = _line(ready.text[:500])
+    if ready.is_ok:
+        return Finding("sidecar", True, f"ready at {address}: {why[:200]}")
     if why and all(part.endswith(ABSENT) for part in why.split("; ")):
         return Finding("sidecar", None, f"waits for the first event: {why}")
     return Finding("sidecar", False, f"not ready: {why}")
 
 
-def counted(settings: Settings) -> Iterator[Finding]:
-    """Say what the sidecar has counted: how its listeners' curves are known, and requests without a turn's own key."""
-    try:
-        with http.ask(f"http://{settings.site.exporter}/metrics", timeout_s=TIMEOUT_S) as answer:
-            lines = (
-                answer.read(MAX_METRICS_BYTES).decode("utf-8", "replace").splitlines() if answer.ok else []
-            )
-    except http.HttpError:
+def _digest(served: servers.Page | servers.Unanswered, settings: Settings) -> Iterator[Finding]:
+    """Compare what the sidecar runs with against the settings' file, where it says."""
+    if isinstance(served, servers.Unanswered):
         return
-    values = {
-        series: float(value)
-        for series, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")
-    }
+    if not served.is_ok:
+        yield Finding(
+            "sidecar's configuration", None, "not compared: the sidecar does not say what it runs with"
+        )
+    elif served.text.strip() == digest(settings):
+        yield Finding("sidecar's configuration", True, "runs as written")
+    else:
+        says = "is not what is written: systemctl reload omniwatch, or restart it after an upgrade"
+        yield Finding("sidecar's configuration", False, says)
+
+
+def counted(metrics: servers.Page | servers.Unanswered) -> Iterator[Finding]:
+    """Say what the sidecar has counted: how its listeners' curves are known, and requests without a turn's own key."""
+    lines = metrics.text.splitlines() if isinstance(metrics, servers.Page) and metrics.is_ok else []
+    values = {}
+    for line in lines:
+        series, _, value = line.rpartition(" ")
+        # Whatever answers in the sidecar's place need not have numbers.
+        with suppress(ValueError):
+            values[series] = float(value)
     yield from _ears(values)
     if times := values.get(UNAUTHORIZED):
         yield Finding(
@@ -259,5 +309,5 @@ def _ears(values: Mapping[str, float]) -> Iterator[Finding]:
         )
 
 
-def _line(text: bytes) -> str:
-    return " ".join(text.decode("utf-8", "replace").split())
+def _line(text: str) -> str:
+    return " ".join(text.split())

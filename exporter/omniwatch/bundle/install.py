@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import compileall
 import difflib
-import os
 import shutil
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import msgspec
 
-from omniwatch import settings
-from omniwatch.bundle import check, installed_files, profiles, render, systemctl, units, versions
-from omniwatch.bundle.installed_files import CONFIG, Manifest, at, is_packaged, state_of, wanted_state
+from omniwatch.bundle import (
+    check,
+    inline_secrets,
+    installed_files,
+    profiles,
+    render,
+    systemctl,
+    units,
+    versions,
+    wiring,
+)
+from omniwatch.bundle.installed_files import CONFIG, UNITS, Manifest, is_packaged, state_of, wanted_state
 from omniwatch.bundle.program_files import HOME, InstallError, Item
 from omniwatch.bundle.units import Asked
 from omniwatch.bundle.wiring import BUNDLE
-from omniwatch.host.memory import total_bytes
+from omniwatch.host import memory
 from omniwatch.settings import Server, Settings, SettingsError
+from omniwatch.system import rooted
 
 
 class Plan(NamedTuple):
@@ -58,29 +68,41 @@ def _is_service(item: Item) -> bool:
 
 def rendered(plan: Plan) -> list[PurePosixPath]:
     """Return the files of the bundle that differ from those on the device. Raises OSError."""
-    return list(render.changed(plan.bundle, at(plan.asked.root, BUNDLE)))
+    return list(render.changed(plan.bundle, BUNDLE, plan.asked.root))
 
 
 def write(plan: Plan) -> list[PurePosixPath]:
     """Write all of it; return the files of the bundle that were written. Raises OSError."""
     root = plan.asked.root
-    systemctl.leave(root, _change(plan).stopped)
+    change = _change(plan, rendered(plan))
+    systemctl.owe(root, restarted=change.restarted, reloaded=change.reloaded)
+    systemctl.leave(root, change.stopped)
     installed_files.sweep(root, plan.listed, (BUNDLE / path for path in render.paths()))
     if not plan.changes and not plan.gone and plan.listed and not plan.listed.intended:
-        return render.write(plan.bundle, at(root, BUNDLE))
+        return _write_bundle(plan)
     with installed_files.announced(root, plan.before, plan.wanted, plan.changes, plan.gone):
-        rendered = render.write(plan.bundle, at(root, BUNDLE))
+        written = _write_bundle(plan)
         installed_files.write(root, plan.changes, plan.gone)
     if root == Path("/"):
         compile_program()
-    return rendered
+    return written
+
+
+def _write_bundle(plan: Plan) -> list[PurePosixPath]:
+    asked = plan.asked
+    readers = inline_secrets.readers(asked.config, asked.root) if plan.bundle else {}
+    return render.write(plan.bundle, BUNDLE, asked.root, readers)
 
 
 def tell(plan: Plan, rendered: list[PurePosixPath], *, start: bool) -> list[str]:
     """Have systemd know what was written and, with `start`, start it; return what went wrong, a line each."""
     change = _change(plan, rendered) if start else units.Change()
     return systemctl.arrive(
-        plan.asked.root, enabled=change.started, restarted=change.restarted, reloaded=change.reloaded
+        plan.asked.root,
+        enabled=change.started,
+        restarted=change.restarted,
+        reloaded=change.reloaded,
+        is_starting=start,
     )
 
 
@@ -99,12 +121,11 @@ def site(root: Path, profile: str | None, device_memory_gb: float | None) -> Set
     A profile and a memory size that are given win. Else the memory is what was measured, or what omniwatch.yaml says where
     that is less. The default there counts as nothing said: nobody measured it. Raises InstallError.
     """
-    config = at(root, CONFIG)
     try:
-        found = settings.load(config if config.exists() else None)
+        found = installed_files.configuration(root) or Settings()
     except SettingsError as error:
         raise InstallError(str(error)) from error
-    measured = total_bytes(root)
+    measured = _memory_bytes(root)
     stated = found.server.device_memory_gb
     changes: dict[str, Any] = {}
     if profile is not None:
@@ -117,15 +138,23 @@ def site(root: Path, profile: str | None, device_memory_gb: float | None) -> Set
     return msgspec.structs.replace(found, server=msgspec.structs.replace(found.server, **changes))
 
 
+def _memory_bytes(root: Path) -> int | None:
+    try:
+        found = rooted.read(root, PurePosixPath("/proc/meminfo"))
+    except OSError:
+        return None
+    return memory.total_of(found.decode(errors="replace"))
+
+
 def disagreements(root: Path, profile: str | None, device_memory_gb: float | None) -> list[str]:
     """Say which lines of an omniwatch.yaml that is kept differ from what is installed. Raises InstallError."""
-    path = at(root, CONFIG)
-    if not path.exists():
-        return []
     try:
-        server = settings.load(path).server
+        found = installed_files.configuration(root)
     except SettingsError as error:
         raise InstallError(str(error)) from error
+    if found is None:
+        return []
+    server, path = found.server, rooted.shown(root, CONFIG)
     given = {"profile": profile, "device_memory_gb": device_memory_gb}
     return [
         f"note: {path}: server.{name} is {_plain(now)} there; set it to {_plain(wanted)}"
@@ -143,6 +172,13 @@ def notes(plan: Plan, profile: str | None, device_memory_gb: float | None) -> li
             profiles.load(server.profile), server.device_memory_gb, with_tap=asked.with_tap
         )
         found += [f"note: {line}" for line in says]
+    found += [
+        f"note: {unit.fixed_name} and its files will be removed: the settings have none any more"
+        for unit in units.TABLE
+        if unit.fixed_name and UNITS / unit.fixed_name in plan.gone
+    ]
+    if asked.with_prometheus:
+        found += inline_secrets.ended_lines(asked.config, asked.root)
     return found + (outdated() if asked.root == Path("/") else [])
 
 
@@ -158,7 +194,8 @@ def absence(plan: Plan) -> str:
         return ""
     name = asked.config.server.profile
     program = PurePosixPath(profiles.load(name).words()[0])
-    is_there = os.access(at(asked.root, program), os.X_OK)
+    found = rooted.stat_of(asked.root, program)
+    is_there = found and stat.S_ISREG(found.st_mode) and found.st_mode & 0o111
     return "" if is_there else f"profile {name} starts {program}, which is not here"
 
 
@@ -169,7 +206,13 @@ def _plain(value: str | float) -> str:
 def items(asked: Asked) -> list[Item]:
     """Everything that belongs on the device. Raises InstallError."""
     config = asked.config
-    if is_packaged(asked.root) and not any(u.is_asked(asked) for u in units.TABLE if u is not units.SIDECAR):
+    has_more = any(
+        unit.is_asked(asked)
+        or (unit.is_gone(config) and rooted.is_there(asked.root, UNITS / unit.fixed_name))
+        for unit in units.TABLE
+        if unit is not units.SIDECAR
+    )
+    if is_packaged(asked.root) and not has_more:
         raise InstallError(
             "the package omniwatch has installed the sidecar; with --profile, the model server's unit is added to it, "
             "with --fleet the uplink, with --with-prometheus what Debian's Prometheus and Alertmanager read"
@@ -194,11 +237,14 @@ def _bundle(asked: Asked) -> render.Files:
         raise InstallError(str(error)) from error
     # What is installed here says nothing of another file tree.
     find = shutil.which if asked.root == Path("/") else lambda name: None
-    results = check.check_files(files, find, unit_tests=False)
+    unused = check.unused(asked.config)
+    read = inline_secrets.checked(files, asked.config)
+    results = check.check_files(read, find, unit_tests=False, unused=unused, needed=check.NEEDS)
     failed = [str(result) for result in results if result.status is check.Status.FAILED]
     if failed:
         raise InstallError("\n".join(failed))
-    return files
+    inline_secrets.readers(asked.config, asked.root)
+    return inline_secrets.filled(files, asked.config, asked.root)
 
 
 def _renderable(asked: Asked) -> Settings:
@@ -223,11 +269,11 @@ def pending(root: Path, known: Manifest | None, wanted: Iterable[Item], *, force
     written = known.files if known else {}
     found, foreign = [], []
     for item in wanted:
-        now = state_of(at(root, item.path))
+        now = state_of(root, item.path)
         if now == wanted_state(item) or (item.kind == "config" and now is not None):
             continue
         if now is not None and now != written.get(str(item.path)):
-            foreign.append(f"{at(root, item.path)}: not as omniwatch wrote it; --force replaces it")
+            foreign.append(f"{rooted.shown(root, item.path)}: not as omniwatch wrote it; --force replaces it")
         found.append(item)
     if foreign and not force:
         raise InstallError("\n".join(foreign))
@@ -240,7 +286,12 @@ def leftovers(known: Manifest | None, wanted: Iterable[Item], asked: Asked) -> l
         return []
     kept = {str(item.path) for item in wanted} | set(known.configs)
     left = [PurePosixPath(path) for path in known.files if path not in kept]
-    return [path for path in left if units.owner(path).is_decided(asked)]
+    return [
+        path
+        for path in left
+        if units.owner(path).is_decided(asked)
+        and not wiring.is_enabled_by_another(asked.root, path, known.files)
+    ]
 
 
 def compile_program() -> None:
@@ -256,15 +307,21 @@ def diff(plan: Plan) -> str:
         if item.kind == "program":
             programs += 1
             continue
-        path = at(plan.asked.root, item.path)
-        now = f"-> {path.readlink()}\n" if path.is_symlink() else _text(path) if path.exists() else ""
+        path = rooted.shown(plan.asked.root, item.path)
+        now = _text(plan.asked.root, item.path)
         new = f"-> {item.link}\n" if item.link else item.content.decode()
         name = str(path) if now else "/dev/null"
         hunks += difflib.unified_diff(now.splitlines(True), new.splitlines(True), name, str(path))
     if programs:
         hunks.append(f"and {programs} files of the program below {HOME}\n")
-    return "".join(hunks) + render.diff(plan.bundle, at(plan.asked.root, BUNDLE))
+    return "".join(hunks) + render.diff(plan.bundle, BUNDLE, plan.asked.root, inline_secrets.masked)
 
 
-def _text(path: Path) -> str:
-    return path.read_bytes().decode(errors="replace")
+def _text(root: Path, path: PurePosixPath) -> str:
+    target = rooted.link(root, path)
+    if target is not None:
+        return f"-> {target}\n"
+    try:
+        return rooted.read(root, path).decode(errors="replace")
+    except FileNotFoundError:
+        return ""

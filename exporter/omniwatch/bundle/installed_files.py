@@ -11,31 +11,29 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from omniwatch import __version__
+from omniwatch import __version__, settings
 from omniwatch.bundle.program_files import HOME, InstallError, Item
-from omniwatch.system import atomic_write
+from omniwatch.settings import Settings, SettingsError
+from omniwatch.system import atomic_write, places, rooted
 
-CONFIG = PurePosixPath("/etc/omniwatch/omniwatch.yaml")
+CONFIG = PurePosixPath(places.CONFIG)
 UNITS = PurePosixPath("/etc/systemd/system")
 MANIFEST = HOME / "manifest.json"
-MAX_LINKS = 40
-"""Links on the way to a file, as many as the kernel follows."""
 MAX_BYTES = 8 << 20
 """Bytes of a manifest. Installed with everything it has some 200,000."""
 _FOLDERS = (HOME, UNITS, CONFIG.parent)
-_FILES = tuple(
-    map(
-        PurePosixPath,
-        ("/usr/local/bin/omniwatch", "/etc/sysusers.d/omniwatch.conf", "/etc/tmpfiles.d/omniwatch.conf"),
-    )
+NEEDRESTART = PurePosixPath("/etc/needrestart/conf.d")
+_FILES = (
+    PurePosixPath("/usr/local/bin/omniwatch"),
+    PurePosixPath("/etc/sysusers.d/omniwatch.conf"),
+    PurePosixPath("/etc/tmpfiles.d/omniwatch.conf"),
+    NEEDRESTART / "omniwatch.conf",
 )
 
 
@@ -70,55 +68,35 @@ def alone(root: Path) -> Iterator[None]:
         os.close(opened)
 
 
-def at(root: Path, path: PurePosixPath) -> Path:
-    """Where a device's path is, below `root`: a link on the way leads where it would on the device, and not out of `root`.
-
-    Raises InstallError where links go in a circle.
-    """
-    done, waiting, links = root, [*reversed(path.parts)], 0
-    while waiting:
-        part = waiting.pop()
-        if part == "/":
-            done = root
-        elif part == "..":
-            done = done if done == root else done.parent
-        elif waiting and (done / part).is_symlink():
-            links += 1
-            if links > MAX_LINKS:
-                raise InstallError(f"{root / str(path).lstrip('/')}: {os.strerror(errno.ELOOP)}")
-            waiting += reversed((done / part).readlink().parts)
-        else:
-            done /= part
-    return done
-
-
-def _folder(root: Path, path: PurePosixPath) -> Path:
-    """Where a device's directory is, the last link followed too."""
-    return at(root, path / "any").parent
+def configuration(root: Path) -> Settings | None:
+    """Return what the device's omniwatch.yaml says; None where there is none. Raises SettingsError."""
+    try:
+        content = rooted.read(root, CONFIG)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(f"{error.filename}: {error.strerror}") from error
+    return settings.parse(content, CONFIG.name)
 
 
 def is_packaged(root: Path) -> bool:
     """Whether the sidecar on this device belongs to the package manager."""
-    return (root / "var/lib/dpkg/info/omniwatch.list").exists()
+    return rooted.is_there(root, PurePosixPath("/var/lib/dpkg/info/omniwatch.list"))
 
 
 def manifest(root: Path, which: PurePosixPath = MANIFEST, *, force: bool = False) -> Manifest | None:
     """What was installed; None when nothing was, with `force` also where its list is damaged. Raises InstallError, also for a list
     of what no installation writes.
     """
-    path = at(root, which)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InstallError(f"{path}: not a file")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = rooted.read(root, which, MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InstallError(f"{path}: {error.strerror}") from error
+        if error.errno != errno.EFBIG or not force:
+            raise InstallError(f"{error.filename}: {error.strerror}") from error
+        return None
     try:
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"longer than {MAX_BYTES} bytes")
         known = msgspec.json.decode(content, type=Manifest)
         for wrong in _foreign(root, known):
             raise ValueError(wrong)
@@ -126,7 +104,7 @@ def manifest(root: Path, which: PurePosixPath = MANIFEST, *, force: bool = False
         if force:
             return None
         raise InstallError(
-            f"{path}: {error}; `omniwatch install --force` with the options of before writes it anew"
+            f"{rooted.shown(root, which)}: {error}; `omniwatch install --force` with the options of before writes it anew"
         ) from error
     return known
 
@@ -148,7 +126,7 @@ def _foreign(root: Path, known: Manifest) -> Iterator[str]:
             yield f"{text[:200]!r} is none of an installation's"
             return
         between = {folder for folder in between if inside in folder.parents}
-        if any(at(root, folder).is_symlink() for folder in between - looked_at):
+        if any(rooted.link(root, folder) for folder in between - looked_at):
             yield f"{text[:200]!r} leads through a link"
             return
         looked_at |= between
@@ -164,25 +142,26 @@ def settled(root: Path, known: Manifest) -> Manifest:
     written = {
         path: state
         for path, state in known.intended.items()
-        if (path in known.configs and os.path.lexists(at(root, PurePosixPath(path))))
-        or _is_in_state(at(root, PurePosixPath(path)), state)
+        if (path in known.configs and rooted.is_there(root, PurePosixPath(path)))
+        or _is_in_state(root, PurePosixPath(path), state)
     }
     return msgspec.structs.replace(known, files=known.files | written, intended={})
 
 
-def _is_in_state(path: Path, state: str) -> bool:
+def _is_in_state(root: Path, path: PurePosixPath, state: str) -> bool:
     try:
-        return state_of(path) == state
+        return state_of(root, path) == state
     except OSError:
         return False
 
 
-def state_of(path: Path) -> str | None:
+def state_of(root: Path, path: PurePosixPath) -> str | None:
     """A file's SHA-256, a link's "-> target"; None when there is neither. Raises OSError, for a folder too."""
-    if path.is_symlink():
-        return f"-> {path.readlink()}"
+    target = rooted.link(root, path)
+    if target is not None:
+        return f"-> {target}"
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(rooted.read(root, path)).hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -205,29 +184,31 @@ def announced(
     When the context raises and nothing that was intended is there, the manifest of before is put back. Raises OSError.
     """
     missing = _missing_directories(root, [*(item.path for item in changes), MANIFEST])
-    path = at(root, MANIFEST)
-    before = path.read_bytes() if path.exists() else None
+    try:
+        before = rooted.read(root, MANIFEST)
+    except FileNotFoundError:
+        before = None
     intent = _intent(known, wanted, missing)
     try:
         for directory in missing:
             if directory in MANIFEST.parents:
-                _make(root, directory)
-        atomic_write.replace(path, _written(intent), mode=0o644, durable=True)
+                rooted.make_folder(root, directory)
+        rooted.replace(root, MANIFEST, _written(intent), mode=0o644)
         for directory in missing:
             if directory not in MANIFEST.parents:
-                _make(root, directory)
+                rooted.make_folder(root, directory)
         yield
     except BaseException:
-        if not any(_is_in_state(at(root, item.path), wanted_state(item)) for item in changes):
+        if not any(_is_in_state(root, item.path, wanted_state(item)) for item in changes):
             with suppress(OSError):
                 if before is None:
-                    path.unlink(missing_ok=True)
+                    rooted.remove(root, MANIFEST)
                 else:
-                    atomic_write.replace(path, before, mode=0o644, durable=True)
+                    rooted.replace(root, MANIFEST, before, mode=0o644)
                 remove_empty(root, missing)
         raise
     remove_empty(root, map(PurePosixPath, intent.directories))
-    atomic_write.replace(path, _written(_outcome(root, intent, gone)), mode=0o644, durable=True)
+    rooted.replace(root, MANIFEST, _written(_outcome(root, intent, gone)), mode=0o644)
 
 
 def write(root: Path, changes: list[Item], gone: Iterable[PurePosixPath]) -> None:
@@ -236,22 +217,18 @@ def write(root: Path, changes: list[Item], gone: Iterable[PurePosixPath]) -> Non
     A unit comes after the files that it names and goes before them. Raises OSError that names the file; then, and when
     it is interrupted, nothing is half written.
     """
-    with atomic_write.replacing_all() as stage:
+    with rooted.replacing_all(root) as stage:
         for item in sorted(changes, key=lambda item: _turn(item.path)):
-            _write(item, stage(at(root, item.path)))
+            # A power cut after the renames must not leave a unit or a config empty: nothing but --force would mend that.
+            durable = item.kind != "program"
+            stage(item.path, item.content, link=item.link, mode=item.mode, durable=durable)
     for old in sorted(gone, key=_turn, reverse=True):
-        at(root, old).unlink(missing_ok=True)
+        rooted.remove(root, old)
 
 
 def _turn(path: PurePosixPath) -> int:
     """Return a file's place in the order of writing: first what units name, then units, then the links that start them."""
     return path.is_relative_to(UNITS) + (path.parent.suffix == ".wants")
-
-
-def _make(root: Path, directory: PurePosixPath) -> None:
-    path = _folder(root, directory)
-    path.mkdir(exist_ok=True)
-    path.chmod(0o755)
 
 
 def sweep(root: Path, known: Manifest | None, more: Iterable[PurePosixPath] = ()) -> None:
@@ -261,37 +238,20 @@ def sweep(root: Path, known: Manifest | None, more: Iterable[PurePosixPath] = ()
     for path in (MANIFEST, *map(PurePosixPath, listed), *more):
         names.setdefault(path.parent, set()).add(path.name)
     for folder, of_folder in names.items():
-        here = _folder(root, folder)
-        for staged in here.iterdir() if here.is_dir() else ():
-            name = atomic_write.staged_for(staged.name)
-            if name in of_folder:
-                staged.unlink()
+        rooted.remove_staged(root, folder, of_folder)
 
 
 def is_begun(root: Path) -> bool:
     """Whether our folder is there and has nothing in it, but for a manifest that one was killed over."""
-    home = at(root, HOME)
-    return home.is_dir() and all(
-        atomic_write.staged_for(path.name) == MANIFEST.name for path in home.iterdir()
+    return rooted.is_folder(root, HOME) and all(
+        atomic_write.staged_for(name) == MANIFEST.name for name in rooted.names(root, HOME)
     )
-
-
-def _write(item: Item, temporary: Path) -> None:
-    if item.link:
-        temporary.symlink_to(item.link)
-        return
-    temporary.write_bytes(item.content)
-    temporary.chmod(item.mode)
-    if item.kind != "program":
-        # A power cut after the renames must not leave these empty: nothing but --force would mend that.
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
 
 
 def _missing_directories(root: Path, paths: Iterable[PurePosixPath]) -> list[PurePosixPath]:
     """The directories that have to be made for these files, outer ones first."""
     parents = {parent for path in paths for parent in path.parents}
-    return sorted(parent for parent in parents if not _folder(root, parent).exists())
+    return sorted(parent for parent in parents if rooted.stat_of(root, parent) is None)
 
 
 def _intent(known: Manifest | None, wanted: Iterable[Item], made: Iterable[PurePosixPath]) -> Manifest:
@@ -308,7 +268,7 @@ def _intent(known: Manifest | None, wanted: Iterable[Item], made: Iterable[PureP
 
 def _outcome(root: Path, intent: Manifest, gone: Iterable[PurePosixPath]) -> Manifest:
     left = intent.files.keys() - set(map(str, gone))
-    there = {p: intent.files[p] for p in left if os.path.lexists(at(root, PurePosixPath(p)))}
+    there = {p: intent.files[p] for p in left if rooted.is_there(root, PurePosixPath(p))}
     return msgspec.structs.replace(intent, files=there | intent.intended, intended={})
 
 
@@ -318,9 +278,9 @@ def _written(kept: Manifest) -> bytes:
 
 def leave_word(root: Path, where: PurePosixPath, left: Manifest) -> None:
     """Write down what a removal has left. Raises OSError."""
-    path = at(root, where)
-    path.parent.mkdir(exist_ok=True)
-    atomic_write.replace(path, _written(left), mode=0o644, durable=True)
+    if not rooted.is_folder(root, where.parent):
+        rooted.make_folder(root, where.parent)
+    rooted.replace(root, where, _written(left), mode=0o644)
 
 
 def remove(root: Path, paths: Iterable[PurePosixPath], directories: Iterable[PurePosixPath]) -> None:
@@ -328,31 +288,21 @@ def remove(root: Path, paths: Iterable[PurePosixPath], directories: Iterable[Pur
     Raises OSError.
     """
     for path in sorted(paths, key=_turn, reverse=True):
-        _remove(at(root, path))
+        rooted.remove(root, path)
     remove_empty(root, directories)
 
 
 def remove_with_its_list(root: Path, folder: PurePosixPath, manifest: PurePosixPath) -> None:
     """Remove a whole tree, the manifest in it last. Raises OSError."""
-    target = at(root, folder)
-    if target.is_dir() and not target.is_symlink():
-        for path in list(target.iterdir()):
-            if path.name != manifest.name:
-                _remove(path)
-        _remove(target / manifest.name)
-    _remove(target)
-
-
-def _remove(target: Path) -> None:
-    if target.is_dir() and not target.is_symlink():
-        shutil.rmtree(target)
-    else:
-        target.unlink(missing_ok=True)
+    if rooted.link(root, folder) is None:
+        for name in rooted.names(root, folder):
+            if name != manifest.name:
+                rooted.remove(root, folder / name)
+        rooted.remove(root, folder / manifest.name)
+    rooted.remove(root, folder)
 
 
 def remove_empty(root: Path, directories: Iterable[PurePosixPath]) -> None:
     """Remove directories that are empty, inner ones first."""
     for directory in sorted(directories, reverse=True):
-        path = at(root, directory)
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
+        rooted.remove_empty(root, directory)

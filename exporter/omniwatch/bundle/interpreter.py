@@ -6,13 +6,14 @@ import stat
 import sys
 from pathlib import Path, PurePosixPath
 
-from omniwatch.bundle.installed_files import at
 from omniwatch.bundle.program_files import PayloadError
+from omniwatch.system import rooted
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """The running one. Compiled parts are made for a version, whoever built the interpreter."""
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """What ProtectHome= and PrivateTmp= of the units hide."""
+_HEAD_BYTES = 20
 
 
 def find(root: Path) -> PurePosixPath:
@@ -26,26 +27,30 @@ def find(root: Path) -> PurePosixPath:
         if said is None:
             return path
         faults.append(
-            f"{at(root, path)}: {said}; run the installation with one that the system has in /usr/bin"
+            f"{rooted.shown(root, path)}: {said}; run the installation with one that the system has in /usr/bin"
         )
     raise PayloadError(faults[0])
 
 
 def fault(root: Path, path: PurePosixPath) -> str | None:
     """Say why the account omniwatch could not run this interpreter of the tree in its unit; None where it could."""
-    real, folders = _followed(root, path)
     try:
-        found = at(root, real).stat()
+        real, folders = _followed(root, path)
+        found = rooted.stat_of(root, real)
     except OSError:
+        found = None
+    if found is None:
         return "no such interpreter"
     for folder in folders:
         if str(folder) in HIDDEN:
             return f"the unit of the sidecar sees nothing below {folder}"
-        if not at(root, folder).stat().st_mode & stat.S_IXOTH:
+        entered = rooted.stat_of(root, folder)
+        if entered is None or not entered.st_mode & stat.S_IXOTH:
             return f"only some users may enter {folder}, the account omniwatch not"
     if not found.st_mode & stat.S_IXOTH:
         return "only some users may run it, the account omniwatch not"
-    its, ours = _made_for(at(root, real)), _made_for(Path(sys.executable))
+    its = _made_for(rooted.read(root, real, _HEAD_BYTES, cut=True))
+    ours = _made_for(rooted.read(Path("/"), PurePosixPath(sys.executable), _HEAD_BYTES, cut=True))
     if its is not None and ours is not None and its != ours:
         return "it is of another architecture than the program's compiled parts, which come from here"
     return None
@@ -60,9 +65,10 @@ def _followed(root: Path, path: PurePosixPath) -> tuple[PurePosixPath, list[Pure
     left = list(path.parts[1:])
     while left:
         step = here / left.pop(0)
-        if at(root, step).is_symlink() and links < 40:
+        linked = rooted.link(root, step)
+        if linked and links < rooted.MAX_LINKS:
             links += 1
-            target = at(root, step).readlink()
+            target = PurePosixPath(linked)
             here = PurePosixPath("/") if target.is_absolute() else here
             left = [*target.parts[target.is_absolute() :], *left]
         elif step.name == "..":
@@ -73,8 +79,6 @@ def _followed(root: Path, path: PurePosixPath) -> tuple[PurePosixPath, list[Pure
     return here, [folder for folder in folders if folder != here]
 
 
-def _made_for(path: Path) -> bytes | None:
+def _made_for(head: bytes) -> bytes | None:
     """Word size, byte order and machine of a program's header; None for a script."""
-    with path.open("rb") as program:
-        head = program.read(20)
     return head[4:6] + head[18:20] if head.startswith(b"\x7fELF") else None

@@ -10,7 +10,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from omniwatch.bundle.dashboard_json import Model, panel_name, panels
+from omniwatch.settings import LOCAL_GRAFANA, PROJECT_RUNBOOKS
 
+COMMAND = "omniwatch runbook "
+"""How a message names the runbook's page where no address of it is set."""
 _TEMPLATE = re.compile(r"\{\{.*?\}\}")
 
 
@@ -45,6 +48,20 @@ def of_alert(rule: Rule, models: dict[str, Model], pages: Collection[str]) -> It
         yield f"dashboard_url: {nowhere}"
     if nowhere := _lost_page(runbook, pages):
         yield f"runbook_url: {nowhere}"
+    command = address(rule.annotations, "runbook")
+    if command and (nowhere := _lost_page(f"{command.removeprefix(COMMAND)}.md", pages)):
+        yield f"runbook: {nowhere}"
+
+
+def unset(rules: list[Rule]) -> Iterator[str]:
+    """Yield which addresses the settings lack, by what the alerts of a bundle have in place of a link."""
+    dashboards = [address(rule.annotations, "dashboard_url") for rule in rules]
+    if rules and not any(url and "/d/omni-fleet" not in url for url in dashboards):
+        yield f"grafana.url is not set: messages link no dashboard; a centre's alerts link {LOCAL_GRAFANA}"
+    if any("runbook" in rule.annotations for rule in rules):
+        yield (
+            f"site.runbook_base_url is not set: messages name `{COMMAND}NAME`; a centre's alerts link {PROJECT_RUNBOOKS}"
+        )
 
 
 def of_panels(model: Model, models: dict[str, Model], pages: Collection[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 COLUMNS = 24
-"""Of Grafana's grid."""
+"""Columns of Grafana's grid."""
 FIRST_ROW_ID = 1000
 """Rows are numbered from here on, panels below by the template."""
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -42,9 +42,9 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
     values: dict[str, tuple[Text, Text]] = {}
     """Text and colour for a value."""
     colours: dict[Text, Text] = {}
-    """Colour of the series whose legend a regular expression finds itself in; the last that does counts."""
+    """Colours of series, by a regular expression found in the legend; the last one found counts."""
     worst: Literal["max", "min"] = "max"
-    """Which end of a series its legend has beside the last value."""
+    """Whether a legend shows a series' largest or smallest value beside its last one."""
     alerts: list[Text] = []
     """Alerts whose condition is seen here: their dashboard_url leads to this panel, and the panel to their pages."""
     runbooks: list[Text] = []
@@ -76,7 +76,7 @@ class Panel(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def panel_model(panel: Panel, place: dict[str, int], runbooks: str, scrape_interval: str) -> dict[str, Any]:
-    """Return the panel as Grafana has it, at its place in the grid; `runbooks` is the address of their folder."""
+    """Return the panel as Grafana has it, at its place in the grid; `runbooks` is the address of their folder, or empty."""
     shortest = f"{panel.window_s / 4:g}s" if panel.window_s else scrape_interval
     least_step = {"interval": shortest} if shortest else {}
     model: dict[str, Any] = {
@@ -95,7 +95,7 @@ def panel_model(panel: Panel, place: dict[str, int], runbooks: str, scrape_inter
                 "url": f"{runbooks}/{quote(name)}.md",
                 "targetBlank": True,
             }
-            for name in dict.fromkeys([*panel.alerts, *panel.runbooks])
+            for name in dict.fromkeys([*panel.alerts, *panel.runbooks] if runbooks else [])
         ],
     }
     if panel.interval:
@@ -165,7 +165,7 @@ def _custom(panel: Panel) -> dict[str, Any]:
 
 
 def _overrides(panel: Panel) -> Iterator[dict[str, Any]]:
-    """A table's values are named by their query: give each its title, unit and colours, and the device its way on."""
+    """Give each column of a table, which Grafana names by its query, its title, unit and colours, and link the device."""
     for pattern, colour in panel.colours.items():
         fixed = {"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}
         yield {"matcher": {"id": "byRegexp", "options": f"/{pattern}/"}, "properties": [fixed]}

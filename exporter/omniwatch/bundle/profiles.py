@@ -33,6 +33,9 @@ TAP_FOLDER = "/opt/omniwatch/tap"
 DROPIN = "50-omniwatch-tap.conf"
 """Adds the tap to a server whose profile runs none."""
 
+KEEP_ALIVE_S = 75
+"""For how long the server keeps a connection on which nothing is asked (vLLM: 5). Our clients ask something each 15 s."""
+
 ASK_S = 180.0
 """How long vLLM may take to print its help: it imports most of itself for that."""
 
@@ -111,6 +114,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return max(self.stated_gb(), self.computed_gb(), self.claimed * device_gb)
 
     @property
+    def keep_alive_s(self) -> int:
+        """For how long the server keeps a connection on which nothing is asked."""
+        return KEEP_ALIVE_S
+
+    @property
     def has_tap(self) -> bool:
         """Tell whether the server that it starts writes events."""
         return TAP_FLAGS in " ".join(self.command)
@@ -185,16 +193,18 @@ def remarks(profile: Profile, device_gb: float, *, with_tap: bool = False) -> li
 def tap_dropin(profile: Profile, ear: str) -> str:
     """Write the drop-in that adds the tap: the published command line, and the middleware behind it.
 
-    `ear` is the setting `tap.ear`, which a container has from here and a process from its unit.
+    `ear` is the setting `tap.ear`, which a container has from here and a process from its unit. With the tap comes how long the
+    server keeps a connection on which nothing is asked: a client keeps one for its next question.
     """
     lines = list(profile.command)
-    environment = f'Environment="PYTHONPATH={TAP_FOLDER}"\n'
+    keeping = f"VLLM_HTTP_TIMEOUT_KEEP_ALIVE={KEEP_ALIVE_S}"
+    environment = f'Environment="PYTHONPATH={TAP_FOLDER}"\nEnvironment="{keeping}"\n'
     if profile.runs == "container":
         words = profile.words()
         image = words[-len(_server_words(profile, words)) - 1]
         at = next(index for index, line in enumerate(lines) if line.strip() == image)
         asking = "" if ear == "auto" else f" -e OMNIWATCH_EAR={ear}"
-        lines.insert(at, f"-v {TAP_FOLDER}:{TAP_FOLDER}:ro -e PYTHONPATH={TAP_FOLDER}{asking}")
+        lines.insert(at, f"-v {TAP_FOLDER}:{TAP_FOLDER}:ro -e PYTHONPATH={TAP_FOLDER} -e {keeping}{asking}")
         environment = ""
     command = " \\\n  ".join([*lines, TAP_FLAGS])
     return (
@@ -294,7 +304,7 @@ def _advice(flag: str, known: set[str]) -> str:
     if instead in known:
         return f"the closest is {instead} ({why})"
     close = closest(flag, sorted(known))
-    return f"the closest is {close}" if close else "it knows none"
+    return f"the closest is {close}" if close else "it knows none like it"
 
 
 def stage_shares(profile: Profile) -> dict[str, float]:

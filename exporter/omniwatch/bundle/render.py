@@ -6,12 +6,11 @@ import difflib
 import functools
 import json
 import math
-import os
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -21,7 +20,7 @@ from omniwatch.bundle import catalogue, dashboards, data, profiles
 from omniwatch.bundle.dashboards import Place
 from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.settings import Settings
-from omniwatch.system import atomic_write
+from omniwatch.system import rooted
 from omniwatch.system.closest import closest
 from omniwatch.system.errors import UserError
 
@@ -154,15 +153,16 @@ def select(known: Collection[PurePosixPath], names: tuple[str, ...]) -> list[Pur
 def _hint(known: Collection[PurePosixPath], name: str) -> str:
     if any(path.is_relative_to(name) for path in known):
         return f'the files of that folder are "{name.rstrip("/")}/*"'
-    return f'the closest is "{closest(name, [str(path) if "/" in name else path.name for path in known])}"'
+    close = closest(name, [str(path) if "/" in name else path.name for path in known])
+    return f'the closest is "{close}"' if close else "`omniwatch render --out DIR --dry-run` lists all"
 
 
-def changed(files: Files, out: Path) -> dict[PurePosixPath, str | None]:
-    """Return the files that `out` has otherwise or not at all, with the text it has now. Raises OSError."""
+def changed(files: Files, out: PurePath, root: Path = Path("/")) -> dict[PurePosixPath, str | None]:
+    """Return the files that `out`, a folder below the root, has otherwise or not at all, with the text it has now. Raises OSError."""
     found: dict[PurePosixPath, str | None] = {}
     for path, text in files.items():
         try:
-            now = (out / path).read_bytes()
+            now = rooted.read(root, _absolute(out) / path)
         except FileNotFoundError:
             found[path] = None
             continue
@@ -171,36 +171,51 @@ def changed(files: Files, out: Path) -> dict[PurePosixPath, str | None]:
     return found
 
 
-def diff(files: Files, out: Path) -> str:
-    """Return a unified diff from what `out` has to what would be written there; "" when nothing would. Raises OSError."""
+def diff(files: Files, out: PurePath, root: Path = Path("/"), shown: Callable[[str], str] = str) -> str:
+    """Return a unified diff from what `out` has to what would be written there; "" when nothing would. Raises OSError.
+
+    `shown` takes out of a text what may not be shown.
+    """
     hunks: list[str] = []
-    for path, now in changed(files, out).items():
+    named = out if root == Path("/") else rooted.shown(root, _absolute(out))
+    for path, now in changed(files, out, root).items():
+        before, after = shown(now or ""), shown(files[path])
+        if before == after:
+            hunks.append(f"{named / path}: differs in a secret, which is not shown\n")
+            continue
         hunks += difflib.unified_diff(
-            (now or "").splitlines(keepends=True),
-            files[path].splitlines(keepends=True),
-            "/dev/null" if now is None else str(out / path),
-            str(out / path),
+            before.splitlines(keepends=True),
+            after.splitlines(keepends=True),
+            "/dev/null" if now is None else str(named / path),
+            str(named / path),
         )
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in hunks
     )
 
 
-def write(files: Files, out: Path) -> list[PurePosixPath]:
-    """Write what differs and return its paths. Each file is replaced whole, none before all are on the disk. Raises OSError."""
-    paths = list(changed(files, out))
-    with atomic_write.replacing_all() as stage:
+def write(
+    files: Files,
+    out: PurePath,
+    root: Path = Path("/"),
+    readers: Mapping[PurePosixPath, int] = MappingProxyType({}),
+) -> list[PurePosixPath]:
+    """Write what differs and return its paths. Each file is replaced whole, none before all are on the disk. Raises OSError.
+
+    The files in `readers` can be read by their owner and this group alone, from their first byte on.
+    """
+    paths = list(changed(files, out, root))
+    with rooted.replacing_all(root) as stage:
         for path in paths:
-            target = out / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = stage(target)
-            with temporary.open("xb") as staging:
-                staging.write(files[path].encode())
-                staging.flush()
-                os.fsync(staging.fileno())
-            if target.exists():
-                shutil.copymode(target, temporary)
+            target = _absolute(out) / path
+            rooted.make_folders(root, target.parent)
+            mode = 0o640 if path in readers else None
+            stage(target, files[path].encode(), mode=mode, group=readers.get(path), durable=True)
     return paths
+
+
+def _absolute(out: PurePath) -> PurePosixPath:
+    return PurePosixPath(Path(out).absolute())
 
 
 def _sources(root: Path) -> dict[PurePosixPath, str]:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Container, Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from omniwatch.bundle.program_files import InstallError
+from omniwatch.system import rooted
 
 TIMEOUT_S = 120.0
 ACCOUNT = "omniwatch"
+OWED = PurePosixPath("/run/omniwatch.install.owed")
+"""Restarts and reloads that have not been done. Not kept over a reboot, after which each unit has read its files."""
+_VERBS = ("restart", "try-reload-or-restart")
+_ETC = PurePosixPath("/etc")
+_PASSWD = _ETC / "passwd"
+_ACCOUNTS = (_PASSWD, *(_ETC / name for name in ("group", "shadow", "gshadow")))
+_READ_BESIDE = (_ETC / "login.defs", _ETC / "sysusers.d/omniwatch.conf")
 NOT_LOADED = 5
 """systemctl's exit code for a unit there is no file of."""
 
@@ -22,10 +31,10 @@ def running(root: Path) -> bool:
 
 
 def verify(units: Mapping[str, str], root: Path) -> None:
-    """Have systemd read the units before they are anywhere. Raises InstallError with its words.
+    """Have systemd verify the units before they are installed. Raises InstallError with its words.
 
-    On "/" the units they need have to be there too. That a program is not there is no fault: it may be about to come.
-    Without systemd-analyze nothing is done.
+    On "/" the units they need have to be there too. A program that is missing is no fault: it may be installed next.
+    Without systemd-analyze nothing is verified.
     """
     tool = shutil.which("systemd-analyze")
     if tool is None or not units:
@@ -48,27 +57,80 @@ def verify(units: Mapping[str, str], root: Path) -> None:
         raise InstallError("\n".join(faults))
 
 
+def owe(root: Path, *, restarted: Iterable[str], reloaded: Iterable[str]) -> None:
+    """Write down, before anything is installed, what systemd has to restart and reload.
+
+    What an installation that was killed or a reload that failed has left undone, the next one does. Raises OSError.
+    """
+    if running(root):
+        _keep(root, _owed(root) | _told(restarted, reloaded))
+
+
 def arrive(
-    root: Path, *, enabled: Iterable[str], restarted: Iterable[str], reloaded: Iterable[str] = ()
+    root: Path,
+    *,
+    enabled: Iterable[str],
+    restarted: Iterable[str],
+    reloaded: Iterable[str] = (),
+    is_starting: bool = True,
 ) -> list[str]:
-    """Make the account and the spool's directory, have systemd read its units, start what is to run.
+    """Make the account and the spool's directory, have systemd read its units, start what is to run, and, where it `is_starting`, do
+    what an earlier installation owes.
 
     Returns what went wrong, a line each: the files are in place all the same.
     """
-    commands = []
-    if (root / "etc/passwd").exists():
-        commands += [
-            ["systemd-sysusers", *([] if root == Path("/") else [f"--root={root}"]), "omniwatch.conf"]
-        ]
+    commands, faults = [], []
+    if rooted.stat_of(root, _PASSWD) and shutil.which("systemd-sysusers"):
+        faults = _change_accounts(root, ["systemd-sysusers"], "--root={}", "omniwatch.conf")
     if running(root):
         commands += [
             ["systemd-tmpfiles", "--create", "omniwatch.conf"],
             ["systemctl", "daemon-reload"],
-            *(["systemctl", "restart", unit] for unit in restarted),
-            *(["systemctl", "try-reload-or-restart", unit] for unit in reloaded),
-            *(["systemctl", "start", unit] for unit in enabled),
         ]
-    return _all(command for command in commands if shutil.which(command[0]))
+    faults += _all(command for command in commands if shutil.which(command[0]))
+    if running(root) and shutil.which("systemctl"):
+        if is_starting:
+            faults += _pay(root, _owed(root) | _told(restarted, reloaded))
+        faults += _all(["systemctl", "start", unit] for unit in enabled)
+    return faults
+
+
+def _told(restarted: Iterable[str], reloaded: Iterable[str]) -> dict[str, str]:
+    """Return the verb for each unit; one that is restarted need not be reloaded."""
+    return dict.fromkeys(reloaded, "try-reload-or-restart") | dict.fromkeys(restarted, "restart")
+
+
+def _owed(root: Path) -> dict[str, str]:
+    try:
+        lines = rooted.read(root, OWED).decode().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    words = (line.split() for line in lines)
+    return {pair[1]: pair[0] for pair in words if len(pair) == 2 and pair[0] in _VERBS}
+
+
+def _keep(root: Path, owed: Mapping[str, str]) -> None:
+    if owed:
+        rooted.make_folders(root, OWED.parent)
+        lines = "".join(f"{verb} {unit}\n" for unit, verb in owed.items())
+        rooted.replace(root, OWED, lines.encode(), mode=0o600)
+    else:
+        rooted.remove(root, OWED)
+
+
+def _pay(root: Path, owed: Mapping[str, str]) -> list[str]:
+    """Do what is owed; what fails stays owed. A unit that is no longer there is owed nothing."""
+    faults, left = [], {}
+    for verb in _VERBS:
+        for unit in (one for one, its in owed.items() if its == verb):
+            if wrong := _all([["systemctl", verb, unit]], fine=(0, NOT_LOADED)):
+                faults += wrong
+                left[unit] = verb
+    try:
+        _keep(root, left)
+    except OSError as error:
+        faults.append(f"{error.filename}: {error.strerror}")
+    return faults
 
 
 def leave(root: Path, units: Iterable[str]) -> list[str]:
@@ -87,18 +149,44 @@ def forget(root: Path, units: Iterable[str], *, account: bool) -> list[str]:
     """After the files are gone: have systemd forget the units, and remove the account where nothing is left of its own."""
     commands: list[list[str]] = []
     if running(root):
+        rooted.remove(root, OWED)
         commands += [["systemctl", "daemon-reload"], *(["systemctl", "reset-failed", unit] for unit in units)]
     done = [fault for fault in _all(commands) if "reset-failed" not in fault]
     if account and _has_account(root):
-        done += _all([["userdel", *([] if root == Path("/") else ["--prefix", str(root)]), ACCOUNT]])
+        done += _change_accounts(root, ["userdel"], "--prefix={}", ACCOUNT)
     return done
 
 
 def _has_account(root: Path) -> bool:
     try:
-        return any(line.startswith(f"{ACCOUNT}:") for line in (root / "etc/passwd").read_text().splitlines())
+        accounts = rooted.read(root, _PASSWD)
     except OSError:
         return False
+    return any(line.startswith(f"{ACCOUNT}:".encode()) for line in accounts.splitlines())
+
+
+def _change_accounts(root: Path, command: list[str], option: str, name: str) -> list[str]:
+    """Run what changes accounts. Such a program follows an image's links out of it: there it gets copies of the files, and what it
+    changed in them is taken over.
+    """
+    if root == Path("/"):
+        return _all([[*command, name]])
+    with tempfile.TemporaryDirectory(prefix="omniwatch-") as directory:
+        before: dict[PurePosixPath, bytes] = {}
+        for path in (*_ACCOUNTS, *_READ_BESIDE):
+            if rooted.stat_of(root, path) is not None:
+                before[path] = rooted.read(root, path)
+                copy = rooted.shown(Path(directory), path)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(before[path])
+        faults = _all([[*command, option.format(directory), name]])
+        for path in _ACCOUNTS:
+            copy = rooted.shown(Path(directory), path)
+            if copy.exists() and (after := copy.read_bytes()) != before.get(path):
+                found = rooted.stat_of(root, path)
+                mode = stat.S_IMODE((found or copy.stat()).st_mode)
+                rooted.replace(root, path, after, mode=mode, like=found)
+    return faults
 
 
 def _all(commands: Iterable[list[str]], fine: Container[int] = (0,)) -> list[str]:

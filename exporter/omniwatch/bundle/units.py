@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from omniwatch.bundle import interpreter, profiles, program_files, uplink, wiring
-from omniwatch.bundle.installed_files import CONFIG, UNITS, is_packaged
+from omniwatch.bundle.installed_files import CONFIG, NEEDRESTART, UNITS, is_packaged
 from omniwatch.bundle.program_files import HOME, InstallError, Item
 from omniwatch.bundle.render import Files
 from omniwatch.settings import Settings
+from omniwatch.system import rooted
 
 _WANTS = UNITS / "multi-user.target.wants"
 _STATE = PurePosixPath("/var/lib")
@@ -44,6 +46,8 @@ class Unit(NamedTuple):
     """Field of `Asked` that has an installation decide about this unit; "" where each does."""
     is_wanted: Callable[[Settings], bool] = lambda _: True
     """Whether these settings have the unit, when an installation decides about it."""
+    is_gone: Callable[[Settings], bool] = lambda _: False
+    """Whether these settings have done away with the unit, so that each installation removes it, without the option too."""
     is_watched: Callable[[Settings], bool] = lambda _: True
     """Whether `status` and `doctor` look at the unit with these settings."""
     files: tuple[PurePosixPath, ...] = ()
@@ -51,7 +55,7 @@ class Unit(NamedTuple):
     restarted_by: tuple[PurePosixPath, ...] = ()
     """What restarts the unit when it changes."""
     is_debians: bool = False
-    """Whether Debian's package has the unit and `files` is our drop-in: it then reads the bundle, and outlives `uninstall`."""
+    """Whether Debian's package has the unit and `files` are our drop-in and link: it then reads the bundle, and outlives `uninstall`."""
     state: tuple[PurePosixPath, ...] = ()
     """What StateDirectory= makes; for a DynamicUser= that is a link and where it leads."""
 
@@ -61,11 +65,14 @@ class Unit(NamedTuple):
 
     def is_decided(self, asked: Asked) -> bool:
         """Whether this installation adds or removes the unit. Otherwise its files stay as they are."""
-        return not self.option or getattr(asked, self.option)
+        return self._is_chosen(asked) or self.is_gone(asked.config)
 
     def is_asked(self, asked: Asked) -> bool:
         """Whether this installation has the unit."""
-        return self.is_decided(asked) and self.is_wanted(asked.config)
+        return self._is_chosen(asked) and self.is_wanted(asked.config)
+
+    def _is_chosen(self, asked: Asked) -> bool:
+        return not self.option or getattr(asked, self.option)
 
 
 def _enabled(unit: str, text: str) -> list[Item]:
@@ -101,7 +108,18 @@ def _server(asked: Asked, files: Files) -> list[Item]:
     for path in files:
         if f"{CONFIG.parent / path.name}" in words:
             found.append(Item(CONFIG.parent / path.name, files[path].encode(), kind="config"))
+    if rooted.is_folder(asked.root, NEEDRESTART):
+        found.append(Item(NEEDRESTART / "omniwatch.conf", _not_restarted(unit).encode(), kind="unit"))
     return found
+
+
+def _not_restarted(unit: str) -> str:
+    """Return what keeps needrestart, which apt runs after an upgrade of a library, from restarting a unit by itself."""
+    escaped = re.sub(r"(\W)", r"\\\1", unit)
+    return (
+        "# A restart silences the voice for minutes: needrestart names the unit and leaves it alone.\n"
+        f"$nrconf{{override_rc}}{{qr(^{escaped}$)}} = 0;\n"
+    )
 
 
 def _bridge(_: Asked, files: Files) -> list[Item]:
@@ -114,7 +132,7 @@ def _uplink(asked: Asked, files: Files) -> list[Item]:
 
 
 def _dropin(server: wiring.Server, asked: Asked, files: Files) -> list[Item]:
-    return [wiring.item(asked.root, server, files)]
+    return [wiring.item(asked.root, server, files), *wiring.enabling(asked.root, server)]
 
 
 def _debians(server: wiring.Server, is_wanted: Callable[[Settings], bool]) -> Unit:
@@ -124,7 +142,7 @@ def _debians(server: wiring.Server, is_wanted: Callable[[Settings], bool]) -> Un
         option="with_prometheus",
         is_wanted=is_wanted,
         is_watched=lambda _: False,
-        files=(server.dropin,),
+        files=(server.dropin, server.wanted),
         restarted_by=(server.dropin,),
         is_debians=True,
     )
@@ -158,6 +176,7 @@ UPLINK = Unit(
     _UPLINK,
     _uplink,
     option="with_fleet",
+    is_gone=lambda config: not config.fleet.remote_write_url,
     is_watched=lambda config: bool(config.fleet.remote_write_url),
     files=_OF_UPLINK,
     restarted_by=_OF_UPLINK,
@@ -214,10 +233,14 @@ def change(
     for unit in TABLE:
         name = unit.name(asked.config)
         if unit.is_debians:
-            if any(_is_below(path, unit.restarted_by) for path in (*written, *gone)):
+            if is_started_by_us(gone, unit):
+                stopped.append(name)
+            elif any(_is_below(path, unit.restarted_by) for path in (*written, *gone)):
                 restarted.append(name)
             elif bundle and unit.is_wanted(asked.config):
                 reloaded.append(name)
+            if unit.is_asked(asked):
+                started.append(name)
         elif unit.is_asked(asked):
             started.append(name)
             if any(_is_below(path, unit.restarted_by) for path in written):
@@ -225,6 +248,11 @@ def change(
         elif UNITS / name in gone:
             stopped.append(name)
     return Change(stopped, restarted, reloaded, started)
+
+
+def is_started_by_us(ours: Iterable[PurePosixPath], unit: Unit) -> bool:
+    """Whether a link that we wrote, one of `ours`, is what starts a unit with the device: without it, it did not run."""
+    return unit.is_debians and any(path in unit.files and path.parent.suffix == ".wants" for path in ours)
 
 
 def _is_below(path: PurePosixPath, folders: Iterable[PurePosixPath]) -> bool:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator
+import stat
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import yaml
 
-from omniwatch.bundle.installed_files import UNITS, at
+from omniwatch.bundle.installed_files import UNITS, state_of, wanted_state
 from omniwatch.bundle.program_files import InstallError, Item
 from omniwatch.bundle.render import Files
 from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.system import rooted
 
 BUNDLE = PurePosixPath("/etc/omniwatch/bundle")
 DROPIN = "omniwatch.conf"
@@ -31,6 +33,10 @@ class Server(NamedTuple):
     config: PurePosixPath
     rendered: PurePosixPath
     flags: str = ""
+    upstream: PurePosixPath | None = None
+    """Where a program that is not Debian's is run from, once it is there."""
+    upstream_flags: str = ""
+    """What Debian's program has built in and upstream's has not."""
 
     @property
     def unit(self) -> str:
@@ -41,6 +47,11 @@ class Server(NamedTuple):
     def dropin(self) -> PurePosixPath:
         """Where the drop-in goes."""
         return UNITS / f"{self.unit}.d" / DROPIN
+
+    @property
+    def wanted(self) -> PurePosixPath:
+        """Where the link goes that starts the unit with the device."""
+        return UNITS / "multi-user.target.wants" / self.unit
 
     @property
     def defaults(self) -> PurePosixPath:
@@ -64,6 +75,8 @@ ALERTMANAGER = Server(
     PurePosixPath("deploy/alertmanager/alertmanager.yml"),
     # With clustering, Alertmanager does not start on a device without a private network address.
     " --cluster.listen-address=",
+    PurePosixPath("/usr/local/bin/alertmanager"),
+    " --storage.path=/var/lib/prometheus/alertmanager",
 )
 SERVERS = (PROMETHEUS, ALERTMANAGER)
 
@@ -73,45 +86,73 @@ def item(root: Path, server: Server, files: Files) -> Item:
     wrong = list(_faults(root, server, _conffiles(root)))
     if wrong:
         raise InstallError("\n".join([*wrong, *_to_add(server, files)]))
+    program, flags = f"/usr/bin/{server.package}", ""
+    if server.upstream and _is_program(root, server.upstream):
+        program, flags = str(server.upstream), server.upstream_flags
     return Item(
         server.dropin,
         f"# {server.unit} reads Omniwatch's bundle; `omniwatch uninstall` takes this back.\n"
-        f"[Service]\nExecStart=\nExecStart=/usr/bin/{server.package} {server.arguments} $ARGS\n".encode(),
+        f"[Service]\nExecStart=\nExecStart={program} {server.arguments}{flags} $ARGS\n"
+        # Debian's has /bin/kill, of a package that a small system does not have.
+        "ExecReload=\nExecReload=/bin/sh -c 'kill -HUP \"$$MAINPID\"'\n".encode(),
         kind="unit",
     )
 
 
+def enabling(root: Path, server: Server) -> list[Item]:
+    """Return the link that starts the server with the device; none where another one does so already. `uninstall` so removes what
+    was not there before.
+    """
+    link = Item(server.wanted, link=f"../../../..{_SHIPPED[1] / server.unit}", kind="unit")
+    return [link] if state_of(root, server.wanted) in (None, wanted_state(link)) else []
+
+
+def is_enabled_by_another(root: Path, path: PurePosixPath, written: Mapping[str, str]) -> bool:
+    """Whether somebody has put another link in the place of ours since, which is then theirs. `written` is what was ours."""
+    return any(path == server.wanted for server in SERVERS) and state_of(root, path) != written[str(path)]
+
+
+def _is_program(root: Path, path: PurePosixPath) -> bool:
+    found = rooted.stat_of(root, path)
+    return found is not None and stat.S_ISREG(found.st_mode) and found.st_mode & 0o111 != 0
+
+
 def _faults(root: Path, server: Server, conffiles: dict[str, str]) -> Iterator[str]:
     """Yield what of a server is not as Debian ships it."""
-    shipped = [at(root, directory / server.unit) for directory in _SHIPPED]
-    unit = next((path for path in shipped if path.is_file()), None)
+    shipped = [directory / server.unit for directory in _SHIPPED]
+    unit = next((path for path in shipped if _bytes(root, path)), None)
     if unit is None or str(server.config) not in conffiles:
         yield (
             f"{server.unit}: Debian's package {server.package} is not installed; "
             f"apt-get install --no-install-recommends {server.package} brings it"
         )
         return
-    if f"ExecStart=/usr/bin/{server.package} $ARGS\n" not in unit.read_text(encoding="utf-8"):
-        yield f"{unit}: not the unit that Debian ships"
+    if f"ExecStart=/usr/bin/{server.package} $ARGS\n".encode() not in _bytes(root, unit):
+        yield f"{rooted.shown(root, unit)}: not the unit that Debian ships"
     for name in (server.config, server.defaults):
         try:
-            found = hashlib.md5(at(root, name).read_bytes(), usedforsecurity=False).hexdigest()
+            found = hashlib.md5(rooted.read(root, name), usedforsecurity=False).hexdigest()
         except FileNotFoundError:
             found = ""
         if found != conffiles.get(str(name)):
-            yield f"{at(root, name)}: not as Debian ships it, so it is left alone"
-    own = at(root, UNITS / server.unit)
-    if own.exists() or own.is_symlink():
-        yield f"{own}: stands in for the unit that Debian ships"
-    for path in sorted(at(root, server.dropin.parent).glob("*.conf")):
-        if path.name != DROPIN and "ExecStart" in path.read_text(encoding="utf-8", errors="replace"):
-            yield f"{path}: starts the server in a way of its own"
+            yield f"{rooted.shown(root, name)}: not as Debian ships it, so it is left alone"
+    own = UNITS / server.unit
+    if rooted.is_there(root, own):
+        yield f"{rooted.shown(root, own)}: stands in for the unit that Debian ships"
+    for path in _dropins(root, server):
+        if path.name != DROPIN and b"ExecStart" in rooted.read(root, path):
+            yield f"{rooted.shown(root, path)}: starts the server in a way of its own"
+
+
+def _dropins(root: Path, server: Server) -> list[PurePosixPath]:
+    folder = server.dropin.parent
+    return [folder / name for name in rooted.names(root, folder) if name.endswith(".conf")]
 
 
 def _conffiles(root: Path) -> dict[str, str]:
     """Return the MD5 that dpkg remembers of each configuration file as shipped."""
     try:
-        status = at(root, _STATUS).read_text(encoding="utf-8", errors="replace")
+        status = rooted.read(root, _STATUS).decode(errors="replace")
     except FileNotFoundError:
         return {}
     packages = "|".join(re.escape(server.package) for server in SERVERS)
@@ -120,6 +161,17 @@ def _conffiles(root: Path) -> dict[str, str]:
         if re.match(rf"Package: ({packages})\n", stanza) and "\nStatus: install ok installed\n" in stanza:
             found |= dict(re.findall(r"^ (/\S+) ([0-9a-f]{32})$", stanza, re.MULTILINE))
     return found
+
+
+def account(root: Path, server: Server) -> int:
+    """Return the number of the group of the account that Debian's unit runs as. Raises InstallError."""
+    users = _bytes(root, PurePosixPath("/etc/passwd"))
+    for unit in (directory / server.unit for directory in _SHIPPED):
+        user = re.search(rb"^User=(\S+)$", _bytes(root, unit), re.MULTILINE)
+        found = user and re.search(rb"^%s:[^:]*:\d+:(\d+):" % re.escape(user[1]), users, re.MULTILINE)
+        if found:
+            return int(found[1])
+    raise InstallError(f"receivers.secrets: inline: the account of {server.unit} was not found")
 
 
 def _to_add(server: Server, files: Files) -> list[str]:
@@ -133,7 +185,7 @@ def _to_add(server: Server, files: Files) -> list[str]:
         ]
     config: dict[str, Any] = load_yaml(files[server.rendered])
     base = BUNDLE / server.rendered.parent
-    rules = [str(_plain(base / name)) for name in config["rule_files"]]
+    rules = [str(plain(base / name)) for name in config["rule_files"]]
     added = {"rule_files": rules, "alerting": config["alerting"], "scrape_configs": config["scrape_configs"]}
     return [
         f"To have it read the bundle alone: {render}, and in {server.defaults}",
@@ -143,7 +195,7 @@ def _to_add(server: Server, files: Files) -> list[str]:
     ]
 
 
-def _plain(path: PurePosixPath) -> PurePosixPath:
+def plain(path: PurePosixPath) -> PurePosixPath:
     """Return a path without its `..`."""
     parts: list[str] = []
     for part in path.parts:
@@ -154,32 +206,45 @@ def _plain(path: PurePosixPath) -> PurePosixPath:
     return PurePosixPath(*parts)
 
 
+def wired(root: Path) -> list[Server]:
+    """Return the servers of Debian's that are to read the bundle, by our drop-in or by somebody's own line."""
+    return [
+        server
+        for server in SERVERS
+        if _names_bundle(_bytes(root, server.dropin)) or _names_bundle(_bytes(root, server.defaults))
+    ]
+
+
 def readers(root: Path, leaving: Collection[PurePosixPath] = ()) -> list[str]:
     """Return what has a server read the bundle: configuration but for the drop-ins that are `leaving`, and, where none is, the
     processes that run.
     """
-    mine = {at(root, path) for path in leaving}
-    places = [at(root, path) for server in SERVERS for path in (server.config, server.defaults)]
-    places += [path for server in SERVERS for path in sorted(at(root, server.dropin.parent).glob("*.conf"))]
-    places += [at(root, UNITS / server.unit) for server in SERVERS]
-    found = [str(path) for path in places if path not in mine and _names_bundle(path)]
-    return [*found, *(() if mine else _processes(root))]
+    places = [path for server in SERVERS for path in (server.config, server.defaults)]
+    places += [path for server in SERVERS for path in _dropins(root, server)]
+    places += [UNITS / server.unit for server in SERVERS]
+    found = [
+        str(rooted.shown(root, path))
+        for path in places
+        if path not in leaving and _names_bundle(_bytes(root, path))
+    ]
+    return [*found, *(() if leaving else _processes(root))]
 
 
 def _processes(root: Path) -> Iterator[str]:
-    for path in sorted(at(root, PurePosixPath("/proc")).glob("[0-9]*/cmdline")):
-        words = _bytes(path).decode(errors="replace").split("\0")
+    proc = PurePosixPath("/proc")
+    for number in filter(str.isdigit, rooted.names(root, proc)):
+        words = _bytes(root, proc / number / "cmdline").decode(errors="replace").split("\0")
         if any(f"config.file={BUNDLE}/" in word or word.startswith(f"{BUNDLE}/") for word in words):
-            yield f"{words[0]} (process {path.parent.name})"
+            yield f"{words[0]} (process {number})"
 
 
-def _names_bundle(path: Path) -> bool:
-    lines = _bytes(path).splitlines()
+def _names_bundle(content: bytes) -> bool:
+    lines = content.splitlines()
     return any(str(BUNDLE).encode() in line and not line.lstrip().startswith(b"#") for line in lines)
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(root: Path, path: PurePosixPath) -> bytes:
     try:
-        return path.read_bytes()
+        return rooted.read(root, path)
     except OSError:
         return b""

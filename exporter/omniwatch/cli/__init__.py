@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from omniwatch import __version__
-from omniwatch.system import needed
+from omniwatch.system import needed, places
 from omniwatch.system.errors import UserError
 
 NO_PIP = " in the environment that you installed from, and run its omniwatch (this one has no pip)"
@@ -53,14 +54,81 @@ def os_error(error: OSError, hint: str = "") -> UserError:
     return UserError(said if error.filename is None else f"{error.filename}: {said}")
 
 
+def need_root(root: Path, command: str) -> None:
+    """Refuse to change this machine without root, before anything is looked at. Raises UserError."""
+    if root == Path("/") and os.geteuid() != 0:
+        raise UserError(
+            f"{command} needs root: run `sudo omniwatch {command}`, or with --dry-run to see what it would do"
+        )
+
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+_VERBOSE = "omniwatch.verbose"
+_ELSE = f"[default: {places.CONFIG} if it is there, else the defaults]"
 
 
 def config_option(text: str) -> Decorator:
-    """The option --config.file of a command, as `config_file`."""
+    """The options --config.file and -v of a command, as `settings_option`."""
+    return lambda command: settings_option(text)(verbose_option(command))
+
+
+def settings_option(text: str) -> Decorator:
+    """The option --config.file alone, as `config_file`: the file that is given, else the device's own where it is there, else None,
+    which stands for the defaults. -v says which.
+    """
     return click.option(
-        "--config.file", "config_file", metavar="FILE", type=click.Path(path_type=Path), help=text
+        "--config.file",
+        "config_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        callback=_settings_file,
+        help=f"{text} {_ELSE}",
     )
+
+
+def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option -v of a command that has no other use for it."""
+    return click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        # Read before --config.file is.
+        is_eager=True,
+        expose_value=False,
+        callback=hear_verbose,
+        help="Say which configuration file is read.",
+    )(command)
+
+
+def hear_verbose(ctx: click.Context, _: click.Parameter, is_verbose: bool) -> bool:
+    """Keep whether a command says which configuration it reads, for `say_settings`."""
+    ctx.meta[_VERBOSE] = is_verbose
+    return is_verbose
+
+
+def say_settings(ctx: click.Context, path: Path | None) -> None:
+    """With -v, say which configuration file is read."""
+    if ctx.meta.get(_VERBOSE):
+        click.echo(f"configuration: {path or f'the defaults; {places.CONFIG} is not there'}", err=True)
+
+
+def is_given(ctx: click.Context) -> bool:
+    """Whether the user named the configuration file."""
+    return ctx.get_parameter_source("config_file") is not ParameterSource.DEFAULT
+
+
+def _settings_file(ctx: click.Context, _: click.Parameter, given: Path | None) -> Path | None:
+    path = given
+    if path is None:
+        try:
+            places.CONFIG.lstat()
+            path = places.CONFIG
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise os_error(error) from error
+    say_settings(ctx, path)
+    return path
 
 
 def web_options(address: str, *, of_settings: bool = False) -> Decorator:
@@ -76,21 +144,26 @@ def web_options(address: str, *, of_settings: bool = False) -> Decorator:
         metavar="ADDRESS",
         help="Where to serve; may be given more than once.",
     )
-    config = click.option(
+    return lambda command: listen(web_config_option(command))
+
+
+def web_config_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option --web.config.file of a command, as `web_config`."""
+    option = click.option(
         "--web.config.file",
         "web_config",
         metavar="FILE",
         type=click.Path(path_type=Path),
         help="TLS and basic auth, in exporter-toolkit's format.",
     )
-    return lambda command: listen(config(command))
+    return option(command)
 
 
 DEVICE = Path(__file__).parent
 DESK = DEVICE.parent / "desk" / "cli"
 """Folders of commands. A device has the first alone; the second is found by its path, so that no import leads into the desk."""
 
-DESK_COMMANDS = ("advise", "backtest", "bench", "dashboards", "demo", "link", "plan", "simulate")
+DESK_COMMANDS = ("advise", "backtest", "bench", "dashboards", "demo", "link", "plan", "probe", "simulate")
 """What a device answers for in one line, as it has no folder to look into."""
 
 
@@ -111,9 +184,26 @@ class Commands(click.Group):
             if cmd_name in commands_in(folder):
                 command: click.Command = importlib.import_module(commands_in(folder)[cmd_name]).command
                 return command
-        if cmd_name in DESK_COMMANDS:
+        # A shell that completes a line is told nothing.
+        if cmd_name in DESK_COMMANDS and not ctx.resilient_parsing:
             raise UserError(NOT_ON_A_DEVICE.format(cmd_name))
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the closest command where there is none of that name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from omniwatch.system.closest import closest
+
+            name = args[0]
+            if name.startswith("-"):
+                raise
+            close = closest(name, [*self.list_commands(ctx), *DESK_COMMANDS])
+            hint = f'the closest is "{close}"' if close else "`omniwatch --help` lists all"
+            raise UserError(f'no command "{name}"; {hint}') from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. What the user can mend, a missing library of an extra included, is printed, and exits with 2."""
@@ -123,8 +213,11 @@ class Commands(click.Group):
             is_extra = "pip install 'omniwatch[" in str(error)
             if not is_extra and not isinstance(error, UserError):
                 raise
+            from omniwatch.system.http import escaped
+
             where = NO_PIP if is_extra and not needed.is_there("pip") else ""
-            raise _Shown(f"{error}{where}") from error
+            # It may quote a server, or a file of somebody else's.
+            raise _Shown(escaped(f"{error}{where}")) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with its module's first line, read without importing what the command needs."""

@@ -9,18 +9,17 @@ import click
 from omniwatch.cli import config_option, shows_progress
 from omniwatch.system.errors import UserError
 
-CONFIGS = ("/etc/omniwatch/omniwatch.yaml",)
 WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
 
 
 @click.command()
 @click.option(
-    "--output",
+    "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Where the bundle goes. [default: omniwatch-doctor-DEVICE-TIME.tar.gz here]",
 )
-@config_option(f"The device's omniwatch.yaml. [default: {CONFIGS[0]} if it is there]")
+@config_option("The device's omniwatch.yaml.")
 @click.option(
     "--web.config.file",
     "web_config",
@@ -50,7 +49,7 @@ WEB_CONFIGS = ("/etc/omniwatch/web.yml", "/etc/omniwatch/web.yaml")
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be gathered, and gather nothing.")
 def command(
-    output: Path | None,
+    out: Path | None,
     config_file: Path | None,
     web_config: Path | None,
     prometheus: str | None,
@@ -71,7 +70,7 @@ def command(
     Example:
       sudo omniwatch doctor
       omniwatch doctor --dry-run
-      sudo omniwatch doctor --since -2h --output /tmp/evidence.tar.gz
+      sudo omniwatch doctor --since -2h --out /tmp/evidence.tar.gz
     """
     import os
     import time
@@ -83,7 +82,6 @@ def command(
     for given in (config_file, web_config):
         if given is not None and not given.exists():
             raise UserError(f"{given}: No such file or directory")
-    config_file = config_file or _first(CONFIGS)
     odd = ""
     try:
         settings = load(config_file)
@@ -107,9 +105,7 @@ def command(
         return
     t = time.time()
     safe = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in settings.site.device)
-    target = output or Path(
-        f"omniwatch-doctor-{safe}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(t))}.tar.gz"
-    )
+    target = out or Path(f"omniwatch-doctor-{safe}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(t))}.tar.gz")
     evidence = bundle.gather(device, lambda part: _progress(part.name))
     _progress("")
     if odd:

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -20,7 +19,7 @@ from omniwatch.system.log import FORMATS, LEVELS
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
-@config_option("omniwatch.yaml; without it, the defaults.")
+@config_option("The device's omniwatch.yaml.")
 @click.option(
     "--config.check", "config_check", is_flag=True, help="Check the configuration and exit: 0 good, 2 bad."
 )
@@ -66,7 +65,7 @@ def command(
 
     from omniwatch import host
     from omniwatch.host.certificates import Certificates, of_settings
-    from omniwatch.settings import Settings, load
+    from omniwatch.settings import Settings, digest, load
     from omniwatch.sidecar import state_lock
     from omniwatch.sidecar.loop import Sidecar, in_directory
     from omniwatch.sources import Source
@@ -74,8 +73,7 @@ def command(
     from omniwatch.system import log, sdnotify
     from omniwatch.system.sysfs import read_text
     from omniwatch.web import Pages, make_app
-    from omniwatch.web.config import WebConfigError, certificate_files
-    from omniwatch.web.config import load as check_web_config
+    from omniwatch.web.config import Served, WatchedConfig
     from omniwatch.web.server import serve
 
     def load_all() -> tuple[Settings, list[Source]]:
@@ -83,19 +81,13 @@ def command(
         return settings, [open_source(spec) for spec in dict.fromkeys(sources or settings.sources)]
 
     def certificates(settings: Settings) -> Certificates:
-        files = of_settings(settings)
-        if web_config is not None:
-            # It was valid at the start. The web server reports a later change that is not.
-            with suppress(WebConfigError):
-                files |= certificate_files(web_config)
-        return Certificates(files)
+        return Certificates(of_settings(settings), web.expires if web else dict)
 
     try:
         settings, opened = load_all()
+        web = WatchedConfig(web_config) if web_config is not None else None
         if config_check:
-            if web_config is not None:
-                check_web_config(web_config)
-            click.echo("the configuration is good")
+            click.echo(f"{config_file or 'the defaults'}: the configuration is good")
             return
         log.setup(log_level, log_format)
         state_file = None if state_dir is None else in_directory(state_dir)
@@ -113,6 +105,8 @@ def command(
         )
         registry = CollectorRegistry()
         registry.register(sidecar)
+        if web is not None:
+            registry.register(Served(web, certificates=False))
         ProcessCollector(registry=registry)
         pages = Pages(
             registry,
@@ -122,8 +116,9 @@ def command(
             sidecar.reload,
             telemetry_path,
             hosts=lambda: (sidecar.table.settings.site.device, *sidecar.table.settings.site.hosts),
+            digest=lambda: digest(sidecar.table.settings),
         )
-        server = serve(listen or [settings.site.exporter], make_app(pages), web_config)
+        server = serve(listen or [settings.site.exporter], make_app(pages), web)
     except OSError as error:
         raise os_error(error) from error
 

@@ -94,6 +94,8 @@ def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None, ho
     import threading
     import time
 
+    from prometheus_client import CollectorRegistry
+
     from omniwatch.fleet.discovery import Catalogue, make_app
     from omniwatch.system import log
     from omniwatch.web.server import serve as listening
@@ -101,7 +103,9 @@ def serve(fleet_file: Path, listen: tuple[str, ...], web_config: Path | None, ho
     try:
         log.setup("info", "logfmt")
         catalogue = Catalogue(fleet_file, time.time)
-        server = listening(listen, make_app(catalogue, hosts), web_config)
+        registry = CollectorRegistry()
+        app = make_app(catalogue, hosts, registry)
+        server = listening(listen, app, web_config, registry=registry)
     except OSError as error:
         raise os_error(error) from error
     stop = threading.Event()
@@ -167,11 +171,13 @@ def status(
     window_s: int,
     as_json: bool,
 ) -> None:
-    """Ask the centre how every device does: when it was last heard, its worst drift, the 95th percentile of its round
-    trips, the share of its clients that came back well, the alerts that fire (tickets in brackets).
+    """Ask the centre how every device does.
 
-    Devices of the fleet file that were never heard are shown too; a * marks those that the file does not have. The exit
-    code is 0 when all is well, 1 when a device is silent, was never seen or pages, 2 when the centre does not answer.
+    A line a device: when it was last heard, its worst drift and the 95th percentile of its round trips. Then the share of its
+    clients that came back well, and the alerts that fire (tickets in brackets).
+
+    Devices of the fleet file that were never heard are shown too; a * marks those that the file does not have. The exit code
+    is 0 when all is well, and 1 when a device is silent, was never seen or pages. It is 2 when the centre does not answer.
 
     \b
     Example:
@@ -227,7 +233,7 @@ def off(config_file: Path | None) -> None:
 
     \b
     Example:
-      omniwatch fleet off --config.file /etc/omniwatch/omniwatch.yaml
+      omniwatch fleet off
     """
     import time
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from omniwatch.cli import Number, os_error
+from omniwatch.cli import Number, need_root, os_error, say_settings, verbose_option
 
 
 @click.command()
@@ -55,6 +55,7 @@ from omniwatch.cli import Number, os_error
     help="Replace files that omniwatch did not write, and its manifest.json where that is damaged.",
 )
 @click.option("--no-start", is_flag=True, help="Write the files and start nothing.")
+@verbose_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -76,8 +77,10 @@ def command(
     version. A running model server is never restarted, and the sidecar only where its own files change. A profile whose program is
     not on the device is refused before anything is written. The last lines say what is left to be done.
 
-    --with-prometheus renders into /etc/omniwatch/bundle and writes a drop-in for each of Debian's units. Where their
-    configuration is not as Debian ships it, nothing is written, and the lines to add are printed.
+    --with-prometheus renders into /etc/omniwatch/bundle, writes a drop-in for each of Debian's units, enables them and starts
+    them. Where their configuration is not as Debian ships it, nothing is written, and the lines to add are printed.
+
+    A restart or reload that failed is tried again by the next run, though no file changes.
 
     \b
     Example:
@@ -89,19 +92,24 @@ def command(
     """
     from omniwatch.bundle import install, systemctl
     from omniwatch.bundle.health import next_steps
-    from omniwatch.bundle.installed_files import alone
+    from omniwatch.bundle.installed_files import CONFIG, alone
     from omniwatch.bundle.program_files import InstallError
     from omniwatch.bundle.units import Asked
+    from omniwatch.system import rooted
 
     if not root.is_dir():
         raise click.UsageError(f"--root: {root} is not a directory")
     if with_tap and profile is None:
         raise click.UsageError("--with-tap adds to the model server of --profile.")
     root = root.resolve()
+    if not (dry_run or as_diff):
+        need_root(root, "install")
     try:
         if not (dry_run or as_diff):
             ctx.with_resource(alone(root))
         config = install.site(root, profile, device_memory_gb)
+        is_read = rooted.stat_of(root, CONFIG) is not None
+        say_settings(ctx, rooted.shown(root, CONFIG) if is_read else None)
         asked = Asked(root, config, profile is not None, with_tap, fleet, with_prometheus)
         plan = install.plan(asked, force=force, as_diff=as_diff)
         for note in install.notes(plan, profile, device_memory_gb):
@@ -121,12 +129,15 @@ def command(
     _say(root, [item.path for item in plan.changes], plan.gone, dry_run, len(rendered))
     if dry_run:
         return
-    faults = install.tell(plan, rendered, start=not no_start)
+    try:
+        faults = install.tell(plan, rendered, start=not no_start)
+        steps = list(next_steps(config, root, with_server=asked.with_server))
+    except OSError as error:
+        raise os_error(error) from error
     for fault in faults:
         click.echo(fault, err=True)
-    if (plan.changes or plan.gone) and not faults:
-        for step in next_steps(config, root, with_server=asked.with_server):
-            click.echo(f"next: {step}")
+    for step in steps if (plan.changes or plan.gone) and not faults else ():
+        click.echo(f"next: {step}")
     ctx.exit(1 if faults else 0)
 
 
@@ -135,20 +146,17 @@ def _say(
 ) -> None:
     from omniwatch.bundle.program_files import HOME
     from omniwatch.bundle.wiring import BUNDLE
+    from omniwatch.system.rooted import shown
 
     program = [path for path in changed if path.is_relative_to(HOME)]
     for path in changed:
         if path not in program:
-            click.echo(f"{'would write' if dry_run else 'wrote'} {root / str(path).lstrip('/')}")
+            click.echo(f"{'would write' if dry_run else 'wrote'} {shown(root, path)}")
     if program:
-        click.echo(
-            f"{'would write' if dry_run else 'wrote'} {len(program)} files below {root / str(HOME).lstrip('/')}"
-        )
+        click.echo(f"{'would write' if dry_run else 'wrote'} {len(program)} files below {shown(root, HOME)}")
     if rendered:
-        click.echo(
-            f"{'would write' if dry_run else 'wrote'} {rendered} files below {root / str(BUNDLE).lstrip('/')}"
-        )
+        click.echo(f"{'would write' if dry_run else 'wrote'} {rendered} files below {shown(root, BUNDLE)}")
     for path in gone:
-        click.echo(f"{'would remove' if dry_run else 'removed'} {root / str(path).lstrip('/')}")
+        click.echo(f"{'would remove' if dry_run else 'removed'} {shown(root, path)}")
     if not changed and not gone and not rendered:
         click.echo("nothing to change")

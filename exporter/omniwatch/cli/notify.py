@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import config_option
+from omniwatch.cli import config_option, os_error, web_config_option
 from omniwatch.system.errors import UserError
 
 
@@ -19,9 +19,12 @@ from omniwatch.system.errors import UserError
     type=click.Path(path_type=Path),
     help="Keeps undelivered messages over a restart; created if missing. Without it, a restart loses them.",
 )
+@web_config_option
 @click.option("--log.level", "level", type=click.Choice(["debug", "info", "warn", "error"]), default="info")
 @click.option("--log.format", "form", type=click.Choice(["logfmt", "json"]), default="logfmt")
-def command(config_file: Path | None, state_dir: Path | None, level: str, form: str) -> None:
+def command(
+    config_file: Path | None, state_dir: Path | None, web_config: Path | None, level: str, form: str
+) -> None:
     """Take Alertmanager's webhooks (POST /page, /ticket) and send each group's message to the robots of chat groups.
 
     Messages are signed, tried again with growing pauses, at most 20 a minute to a robot, those that overflow merged into one.
@@ -36,21 +39,30 @@ def command(config_file: Path | None, state_dir: Path | None, level: str, form: 
 
     from omniwatch import settings
     from omniwatch.notify.webhook_server import WebhookServer
+    from omniwatch.sidecar import state_lock
     from omniwatch.system import log
 
     try:
-        notify = settings.load(config_file).notify
+        loaded = settings.load(config_file)
+        notify = loaded.notify
         if not notify.robots:
             raise UserError("notify.robots: names no robot; give --config.file a file that does")
         log.setup(level, form)
-        bridge = WebhookServer(notify, _zone(notify.timezone), state_dir)
+        if state_dir is not None:
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state_lock.hold(state_dir)
+        bridge = WebhookServer(
+            notify,
+            _zone(notify.timezone),
+            state_dir,
+            web_config=web_config,
+            hosts=(loaded.site.device, *loaded.site.hosts),
+        )
     except OSError as error:
-        raise UserError(f"{notify.listen_address}: {error.strerror}") from error
+        raise os_error(error) from error
     asked = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.set())
-    serving = threading.Thread(target=bridge.serve, name="web", daemon=True)
-    serving.start()
     click.echo(f"listening on {bridge.address}", err=True)
     asked.wait()
     bridge.stop()

@@ -33,8 +33,9 @@ CHUNK_BYTES = 256 * 1024
     help="Draw both curves, the thresholds and when the rules would fire.",
 )
 def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Path | None) -> None:
-    """Run FILE (plain, .gz, or - for standard input) through the sidecar's own counting and print, for each stream, its
-    turns and frames, both curves, and when CodecDrift and TokenRTT would have been pending and firing.
+    """Run FILE (plain, .gz, or - for standard input) through the sidecar's own counting, and print what each stream had.
+
+    That is its turns and frames, both curves, and when CodecDrift and TokenRTT would have been pending and firing.
 
     It takes a second and needs nothing else: these two rules only, as the settings have them.
 

@@ -48,10 +48,10 @@ def command(
 ) -> None:
     """Watch the running model server's cgroup under its real load and say what its CPU limits do to it.
 
-    A quota stops all threads of the server at once, for up to 96 ms with the usual period of 100 ms: longer than one codec
-    frame of 80 ms. The report says how long it stands still, what a frame's worst case is, whether the voice will drift
-    away from the picture, and what to set instead. Where a slice that the unit is in has a tighter quota, it is the slice
-    that is watched, and set. Watch for ten minutes of real conversations before you --apply.
+    A quota stops all threads of the server at once. With the usual period of 100 ms that is for up to 96 ms, longer than one
+    codec frame. The report says how long the server stands still, and how late a frame comes at worst. It says whether the
+    voice will drift away from the picture, and what to set instead. Where a slice that the unit is in has a tighter quota, it
+    is the slice that is watched, and set. Watch for ten minutes of real conversations before you --apply.
 
     A limit is never lowered unless --cap names a number of CPUs. --apply asks, writes
     /etc/systemd/system/UNIT.d/50-cpu.conf, and reads back what the kernel took: exit code 1 when it took something else.

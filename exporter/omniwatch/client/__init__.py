@@ -3,7 +3,7 @@
 client = Client("https://orin.local:8000", Player())
 summary = await client.speak({"model": "…", "messages": […], "modalities": ["text", "audio"]})
 
-Needs the extra `client`: pip install 'omniwatch[client]'.
+Needs the extra `client`: pip install 'omniwatch[client]'. With the extra `opus`, speech takes a tenth of the bytes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ except ModuleNotFoundError as error:
         f"omniwatch.client needs the library {error.name}: pip install 'omniwatch[client]'", name=error.name
     ) from None
 
+from omniwatch import frames
+from omniwatch.client import opus
 from omniwatch.client.callbacks import Resumption, Summary, TurnCallbacks
 from omniwatch.client.config import Config
 from omniwatch.client.connector import Connector
 from omniwatch.client.endpoint import Connect, Endpoint
 from omniwatch.client.http import HttpError
 from omniwatch.client.turn import Turn
+from omniwatch.client.warm import WarmConnection
+from omniwatch.system import user_file
 
 __all__ = ["Client", "Config", "Resumption", "Summary", "TurnCallbacks"]
 
@@ -43,6 +47,8 @@ TLS_HANDSHAKE_RTTS = 2
 
 class Client:
     """Connect to one server, for one turn at a time.
+
+    The client reports what it plays, and keeps a connection for the next turn for a while (`Config`); `close` ends both.
 
     `name` names this client in the server's metrics. `headers` go with every request (an API key, say).
 
@@ -80,10 +86,13 @@ class Client:
         self._config = config or Config()
         self._jitter = jitter
         self._turn: Turn | None = None
-        fields = {"X-Omni-Stream": name or f"client-{secrets.token_hex(6)}"} | (headers or {})
+        fields = {"X-Omni-Stream": name or f"client-{secrets.token_hex(6)}", "Accept": _accept(self._config)}
+        fields |= headers or {}
         host = parts.netloc.rpartition("@")[2]
         rtts = TLS_HANDSHAKE_RTTS if tls and not connect else 1
         self._endpoint = Endpoint(connect or self._connector, host, parts.path.rstrip("/"), fields, rtts)
+        self._warm = WarmConnection(self._endpoint, self._config)
+        self._tending: asyncio.Task[None] | None = None
 
     async def speak(self, chat: dict[str, Any]) -> Summary:
         """Request one turn of speech (`chat` is the body of a chat request) and receive it to its end, through outages.
@@ -91,9 +100,12 @@ class Client:
         Raises what the callbacks raise. When the call is cancelled, the client tells the server to stop.
         """
         body = json.dumps({"stream": True} | chat).encode()
-        turn = Turn(self._endpoint, self._callbacks, self._config, body, self._jitter)
+        warm = await self._warm.take()
+        await self.close()
+        turn = Turn(self._endpoint, self._callbacks, self._config, body, self._jitter, warm)
         self._turn = turn
         self._connector.forget()
+        self._tending = asyncio.get_running_loop().create_task(self._tend(turn))
         try:
             return await turn.run()
         finally:
@@ -111,6 +123,25 @@ class Client:
         self._turn.step(self._turn.session.picture, pts_ms)
         return self._turn.session.drift_ms
 
+    async def close(self) -> None:
+        """Close the connection that is kept for the next turn, and report nothing more of the last one.
+
+        A new turn does the same to the one before, and so does the end of the event loop.
+        """
+        if self._tending and not self._tending.done():
+            self._tending.cancel()
+            await asyncio.wait({self._tending})
+
+    async def _tend(self, turn: Turn) -> None:
+        try:
+            await turn.reporting.wait()
+            if self._config.report:
+                await self._warm.follow(turn.session.report)
+            await turn.over.wait()
+            await self._warm.keep()
+        finally:
+            self._warm.close()
+
     async def _hang_up(self, stream: str) -> None:
         try:
             # Not in the URL, which servers and proxies log: who knows the id may hear the turn.
@@ -121,8 +152,16 @@ class Client:
             pass
 
 
+def _accept(config: Config) -> str:
+    if config.opus and opus.is_available():
+        return f"{frames.MEDIA_TYPE};codec=opus;bitrate={config.opus_bitrate}"
+    return frames.MEDIA_TYPE
+
+
 def _tls_context(ca_file: str | Path | None) -> ssl.SSLContext:
     try:
+        if ca_file is not None:
+            user_file.read(Path(ca_file))
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
         raise ValueError(f"{ca_file}: no certificates to be read: {error.strerror or error}") from None

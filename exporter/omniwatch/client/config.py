@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Config:
-    """Windows and timeouts of one client, in frames, seconds or milliseconds as the names say."""
+    """Windows, timeouts and habits of one client, in frames, seconds or milliseconds as the names say."""
 
     silence_s: float = 1.0
     """Seconds without data before the connection counts as lost; at least four heartbeats of the server."""
@@ -35,3 +35,13 @@ class Config:
     """Seconds for the model server to begin its answer."""
     give_up_s: float | None = None
     """Seconds without a connection before the turn is given up; None: once the server's grace is over."""
+    report: bool = True
+    """Whether the server is told, once a second, what has been played and how long there was nothing to play."""
+    warm_s: float = 120.0
+    """Seconds after a turn for which a connection is kept for the next question; 0: none is."""
+    warm_ping_s: float = 15.0
+    """Seconds between two small requests on that connection; at most a third of what the server's `Keep-Alive` header states."""
+    opus: bool = True
+    """Whether speech is asked for in Opus, where the extra `opus` is installed: a tenth of the bytes."""
+    opus_bitrate: int = 24_000
+    """Bits a second to ask for: 24000 or 32000."""

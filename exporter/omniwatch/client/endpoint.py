@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from omniwatch import frames
 from omniwatch.client.http import HttpError, Response, encode_request
 
 MAX_SHORT_BODY = 1 << 24
@@ -48,7 +47,7 @@ class Endpoint:
         self.handshake_rtts = handshake_rtts
         self._host = host
         self._base = base
-        self._headers = {"Accept": frames.MEDIA_TYPE, "Content-Type": "application/json"} | headers
+        self._headers = {"Content-Type": "application/json"} | headers
 
     def request(self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
         """Encode a request; `headers` go with this one only."""

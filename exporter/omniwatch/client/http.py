@@ -17,7 +17,10 @@ class HttpError(ValueError):
 
 
 def encode_request(method: str, path: str, host: str, headers: dict[str, str], body: bytes) -> bytes:
-    """Encode a request after which the server closes the connection. Raises ValueError for an invalid header."""
+    """Encode a request after which the server closes the connection, unless `headers` say otherwise.
+
+    Raises ValueError for an invalid header.
+    """
     return _encode(h11.Connection(h11.CLIENT), method, path, host, headers, body)
 
 
@@ -46,6 +49,8 @@ class Response:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.done = False
+        self.is_last = False
+        """Whether nothing can be asked on the connection after it."""
         self._informational = 0
         self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         # h11 parses a response only after a request; which one does not matter.
@@ -72,8 +77,11 @@ class Response:
                 self.headers = {
                     name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers
                 }
+                said = self.headers.get("connection", "").lower()
+                self.is_last = "close" in said or event.http_version == b"1.0"
             elif isinstance(event, h11.EndOfMessage):
                 self.done = True
+                self.is_last = self.is_last or bool(self._connection.trailing_data[0])
             elif isinstance(event, h11.InformationalResponse):
                 self._informational += 1
                 if self._informational > MAX_INFORMATIONAL:

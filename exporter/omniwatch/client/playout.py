@@ -17,7 +17,7 @@ class Playout:
         """Time at which the buffered audio will have been played; None before the first frame."""
         self._buffer_s = buffer_s
         self._began_at = 0.0
-        self._added_s = 0.0
+        self._added_s = self._shifted_s = self._starved_s = 0.0
         self._picture: tuple[float, float] | None = None
         self._base_ms: float | None = None
 
@@ -29,6 +29,7 @@ class Playout:
                 then, pts_ms = self._picture
                 self._base_ms = pts_ms + (self._began_at - then) * 1000
         play_at = max(now, self.dry_at)
+        self._starved_s += play_at - self.dry_at
         self.dry_at = play_at + seconds
         self._added_s += seconds
         return play_at
@@ -53,6 +54,19 @@ class Playout:
         shift_s = max(drift_ms / 1000, -max(0.0, self.dry_at - now))
         if shift_s > 0:
             # A player that has run dry pauses from now on.
+            self._starved_s += max(0.0, now - self.dry_at)
             self.dry_at = max(self.dry_at, now)
         self.dry_at += shift_s
+        self._shifted_s += shift_s
         return shift_s * 1000
+
+    def played_s(self, now: float) -> float:
+        """Return how much has been played, as without corrections: whoever models the player is told of those."""
+        if self.dry_at is None:
+            return 0.0
+        heard_s = self._added_s - max(0.0, self.dry_at - now) + self._shifted_s
+        return min(max(0.0, heard_s), self._added_s)
+
+    def starved_s(self, now: float) -> float:
+        """Return for how long there has been nothing to play, from the first frame on."""
+        return self._starved_s + max(0.0, now - (now if self.dry_at is None else self.dry_at))

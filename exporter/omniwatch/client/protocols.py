@@ -21,7 +21,7 @@ class FrameHandler(Protocol):
         """Handle an event of the model server (JSON)."""
 
     def lost(self, from_id: int, count: int) -> None:
-        """Conceal 80 ms for each frame that will not come."""
+        """Conceal 80 ms for each frame that will not come and that the decoder has not concealed."""
 
     def rtx(self, from_id: int, count: int) -> None:
         """Request retransmission of frames."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from omniwatch.client.config import Config
 from omniwatch.client.headers import TurnHeaders
+from omniwatch.client.opus import SpeechDecoder, decoder_of
 from omniwatch.client.playout import Playout
 from omniwatch.client.protocols import FrameHandler
 from omniwatch.frames import Frame, Kind, add, distance, verify
@@ -15,6 +16,8 @@ MAX_RATE_HZ = 768_000
 MAX_CHANNELS = 32
 MAX_JUMP = 45_000
 """Furthest frame ahead that is accepted: an hour of speech. One that is further ahead counts as damaged."""
+MAX_CONCEALED = 25
+"""Most frames concealed in a row: by then the decoder has faded to silence."""
 MAX_HELD = 2048
 """Most frames held behind a missing one, text and events included; what comes on top counts as damaged."""
 
@@ -39,6 +42,8 @@ class ReorderBuffer:
         self._gap_at: float | None = None
         self._rtx_at = 0.0
         self._codes = False
+        self._decoder: SpeechDecoder | None = None
+        self._concealed = 0
         self._bytes_per_s = 48_000
 
     def begin(self, headers: TurnHeaders) -> None:
@@ -129,10 +134,8 @@ class ReorderBuffer:
         """Skip `run` frames of speech after the place, or the text that is missing there."""
         frame_id, part = self.place
         if run:
-            self.missed += run
-            self.playout.add(now, run * self.frame_s)
             self.place = (add(frame_id, run), 0)
-            self._handler.lost(add(frame_id, 1), run)
+            self._lose(now, add(frame_id, 1), run)
             # Text and events between the skipped frames are behind the place now.
             between = [key for key in self._held if distance(key[0], self.place[0]) > 0]
             for key in sorted(between, key=lambda key: (distance(frame_id, key[0]), key[1])):
@@ -157,14 +160,36 @@ class ReorderBuffer:
             self._gap_at = None
             self._deliver(now, frame)
 
+    def _lose(self, now: float, from_id: int, count: int) -> None:
+        """Conceal frames that will not come, as far as the decoder can; leave the others to the handler."""
+        self.missed += count
+        while count and self._decoder and self._concealed < MAX_CONCEALED:
+            sound = self._decoder.conceal()
+            if sound is None:
+                break
+            self._concealed += 1
+            self._handler.audio(from_id, sound, self.playout.add(now, self.frame_s))
+            from_id, count = add(from_id, 1), count - 1
+        if count:
+            self.playout.add(now, count * self.frame_s)
+            self._handler.lost(from_id, count)
+
+    def _speak(self, now: float, frame: Frame) -> None:
+        sound = self._decoder.decode(frame.payload) if self._decoder else frame.payload
+        if sound is None:
+            self._lose(now, frame.frame_id, 1)
+            return
+        self._concealed = 0
+        self.spoken += 1
+        self.recent[frame.frame_id] = frame.payload
+        if len(self.recent) > self._config.client_win:
+            del self.recent[next(iter(self.recent))]
+        seconds = self.frame_s if self._codes else len(sound) / self._bytes_per_s
+        self._handler.audio(frame.frame_id, sound, self.playout.add(now, seconds))
+
     def _deliver(self, now: float, frame: Frame) -> None:
         if frame.kind == Kind.SPEECH:
-            self.spoken += 1
-            self.recent[frame.frame_id] = frame.payload
-            if len(self.recent) > self._config.client_win:
-                del self.recent[next(iter(self.recent))]
-            seconds = self.frame_s if self._codes else len(frame.payload) / self._bytes_per_s
-            self._handler.audio(frame.frame_id, frame.payload, self.playout.add(now, seconds))
+            self._speak(now, frame)
         elif frame.kind == Kind.TEXT:
             self._handler.text(str(frame.payload, "utf-8", "replace"))
         elif frame.kind == Kind.FORMAT:
@@ -172,6 +197,13 @@ class ReorderBuffer:
             if sound is None:
                 self.ended = "refused: odd format"
                 return
+            self._decoder, self._concealed = None, 0
+            if sound.get("codec") == "opus":
+                self._decoder = decoder_of(sound, self.frame_s * 1000)
+                if self._decoder is None:
+                    self.ended = "refused: odd format"
+                    return
+                sound |= {"codec": "pcm16"}
             self._codes = sound.get("codec") != "pcm16"
             self._bytes_per_s = 2 * sound["sample_rate_hz"] * sound["channels"]
             self._handler.format(sound)

@@ -14,6 +14,7 @@ from omniwatch.client.config import Config
 from omniwatch.client.headers import RefusedError, TurnHeaders, parse_turn_headers, resume_body
 from omniwatch.client.protocols import SessionHandler
 from omniwatch.client.reorder_buffer import ReorderBuffer, end_reason
+from omniwatch.client.turn_report import TurnReport
 from omniwatch.frames import Frame, Kind
 
 
@@ -46,6 +47,7 @@ class Session:
         self.stream = ""
         """Id to resume under; empty before the first response."""
         self.buffer = ReorderBuffer(handler, config)
+        self.report = TurnReport(self.buffer.playout)
         self.drift_ms: float | None = None
         """Milliseconds that the voice led the last picture shown, after the correction; None while no voice plays."""
         self._handler = handler
@@ -59,7 +61,7 @@ class Session:
         self._asked: list[int] = []
         self._asked_at = 0.0
         self._may_ask = True
-        self._last_asked = -1
+        self._last_asked = self._warm = -1
         self._asks = self._conns = 0
         self._backoff = Backoff(config.backoff_s, jitter)
         self._data_at = self._reconnect_at = 0.0
@@ -72,13 +74,21 @@ class Session:
         """Return whether the turn has ended for this client."""
         return self._mode is _Mode.OVER
 
-    def start(self, now: float) -> None:
-        """Begin the turn."""
+    def start(self, now: float, is_warm: bool = False) -> None:
+        """Begin the turn; `is_warm`: connection 0 was established before, and is to be asked on at once."""
         self._data_at = now
-        self._attempt(now)
+        if is_warm:
+            self._warm = self._conns
+            self._conns += 1
+            self._opened_at[self._warm] = now
+            self._ask(now, self._warm)
+        else:
+            self._attempt(now)
 
     def abandon(self) -> None:
         """Forget all connections: the application stopped listening."""
+        if not self.over:
+            self.report.stop()
         self._mode = _Mode.OVER
         for conns in (self._opened_at, self._idle, self._asked):
             conns.clear()
@@ -103,6 +113,7 @@ class Session:
         self._asks += 1
         if self._mode is _Mode.STARTING:
             self._backoff.next_try = now + self._config.answer_s
+            self.report.asked(now)
             self._handler.ask(conn, None)
             return
         times = {"outage_ms": now - self._data_at, "rtt_ms": self._backoff.rtt_s}
@@ -123,13 +134,14 @@ class Session:
             try:
                 self._headers = parse_turn_headers(status, headers)
             except RefusedError as error:
-                self._end(f"refused: {error}")
+                self._end(now, f"refused: {error}")
                 return
             self.stream = self._headers.stream
             self.buffer.begin(self._headers)
+            self.report.begin(headers.get("x-omniwatch-stream", ""))
             self._receive(now, conn)
         elif status in REFUSED:
-            self._end(REFUSED[status])
+            self._end(now, REFUSED[status])
         elif status != 206:
             self._drop(conn)
         else:
@@ -150,12 +162,14 @@ class Session:
             self.buffer.take(now, frame)
         if self._mode is _Mode.RECEIVING:
             self.buffer.settle(now)
+        if self.buffer.spoken:
+            self.report.heard(now)
         if self._lost_at is not None and (self.buffer.spoken > spoken or self.buffer.ended):
             late_s = max(0.0, now - (now if dry_at is None else dry_at))
             result = self._results.get(conn, "")
             self._handler.resumed(result, now - self._lost_at, now - self._reconnect_at, late_s)
             self._lost_at = None
-        self._check_end()
+        self._check_end(now)
 
     def closed(self, now: float, conn: int) -> None:
         """Process the end of a connection, or that it could not be established."""
@@ -165,6 +179,9 @@ class Session:
         self._forget(conn)
         if self._mode is _Mode.RECEIVING and not self._asked:
             self._reconnect(now)
+        elif self._mode is _Mode.STARTING and conn == self._warm:
+            # The server may have closed it as the question was on its way.
+            self._attempt(now)
         elif self._mode is _Mode.STARTING and asked:
             self._backoff.wait(now)
 
@@ -174,7 +191,7 @@ class Session:
         A turn that has begun retries: a captive portal may have answered in the server's place.
         """
         if self._mode is _Mode.STARTING and conn in self._opened_at:
-            self._end(NO_WAY)
+            self._end(now, NO_WAY)
         else:
             self.closed(now, conn)
 
@@ -186,14 +203,14 @@ class Session:
             self.buffer.take(now, frame)
         if self._mode is _Mode.RECEIVING:
             self.buffer.settle(now)
-        self._check_end()
+        self._check_end(now)
 
     def refused(self, now: float, from_id: int) -> None:
         """Process the refusal of a retransmission."""
         if self.over:
             return
         self.buffer.refused(now, from_id)
-        self._check_end()
+        self._check_end(now)
 
     def picture(self, now: float, pts_ms: float) -> None:
         """Note that the picture of `pts_ms` is shown now; realign the voice where it is too far off."""
@@ -214,14 +231,14 @@ class Session:
             return
         if self._mode is _Mode.RECEIVING:
             self.buffer.settle(now)
-            self._check_end()
+            self._check_end(now)
         if self._mode is _Mode.RECEIVING:
             if now >= self._silent_at():
                 self._reconnect(now)
         elif self.over:
             return
         elif now >= self._give_up_at():
-            self._end(NO_WAY)
+            self._end(now, NO_WAY)
         elif now >= self._backoff.next_try:
             if self._mode is _Mode.STARTING:
                 for conn in list(self._asked):
@@ -287,15 +304,15 @@ class Session:
     def _superseded(self, now: float, conn: int, why: str) -> None:
         # Another request of this client took over, unless this was its last.
         if why == "superseded" and conn == self._last_asked:
-            self._end(why)
+            self._end(now, why)
             return
         self._drop(conn)
         if not self._asked:
             self._reconnect(now)
 
-    def _check_end(self) -> None:
+    def _check_end(self, now: float) -> None:
         if self.buffer.ended is not None and not self.over:
-            self._end(self.buffer.ended)
+            self._end(now, self.buffer.ended)
 
     def _forget(self, conn: int) -> None:
         for conns in (self._asked, self._idle):
@@ -307,8 +324,9 @@ class Session:
             self._forget(conn)
             self._handler.drop(conn)
 
-    def _end(self, why: str) -> None:
+    def _end(self, now: float, why: str) -> None:
         self._mode = _Mode.OVER
+        self.report.end(now)
         for conn in list(self._opened_at):
             self._drop(conn)
         self._handler.ended(why)

@@ -12,7 +12,7 @@ from typing import Any
 from omniwatch import frames
 from omniwatch.client.callbacks import Resumption, Summary, TurnCallbacks
 from omniwatch.client.config import Config
-from omniwatch.client.endpoint import Endpoint, Writer
+from omniwatch.client.endpoint import Endpoint, Reader, Writer
 from omniwatch.client.http import HttpError, Response
 from omniwatch.client.session import NO_WAY, REFUSED, Session
 
@@ -24,7 +24,11 @@ ANSWERED = (200, 206)
 
 
 class Turn:
-    """Run one turn. `unfinished` is set when the application stopped listening before the turn ended."""
+    """Run one turn. `unfinished` is set when the application stopped listening before the turn ended.
+
+    `warm` is a connection that was kept for the question. `reporting` is set once there is something to report, and with
+    `over` at the turn's end.
+    """
 
     def __init__(
         self,
@@ -33,11 +37,13 @@ class Turn:
         config: Config,
         chat: bytes,
         jitter: Callable[[], float],
+        warm: tuple[Reader, Writer] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._endpoint = endpoint
         self._callbacks = callbacks
         self._chat = chat
+        self._warm = warm
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._writers: dict[int, Writer] = {}
         self._short: set[asyncio.Task[None]] = set()
@@ -45,6 +51,7 @@ class Turn:
         self._timer: asyncio.TimerHandle | None = None
         self.summary = Summary()
         self.unfinished = False
+        self.reporting, self.over = asyncio.Event(), asyncio.Event()
         self.session = Session(self, config, jitter, endpoint.handshake_rtts)
         self._error = ""
         self.format, self.audio = callbacks.format, callbacks.audio
@@ -53,7 +60,9 @@ class Turn:
     async def run(self) -> Summary:
         """Receive the turn to its end."""
         try:
-            self.step(self.session.start)
+            if self._warm:
+                self._adopt(0, *self._warm)
+            self.step(self.session.start, self._warm is not None)
             self.summary.reason = await self._over
             if self.summary.reason == NO_WAY:
                 self.summary.error = self._error
@@ -64,6 +73,11 @@ class Turn:
             self.session.abandon()
             for task in self._tasks.values():
                 task.cancel()
+            if self._warm:
+                # A task that is cancelled before its first step closes nothing.
+                self._warm[1].close()
+            self.reporting.set()
+            self.over.set()
         buffer = self.session.buffer
         self.summary.spoken, self.summary.lost = buffer.spoken, buffer.missed
         self.summary.duplicates, self.summary.corrupt = buffer.duplicates, buffer.corrupt
@@ -79,6 +93,8 @@ class Turn:
                 raise
             self._over.set_exception(error)
             return None
+        if self.session.report.due_at is not None:
+            self.reporting.set()
         if self._timer:
             self._timer.cancel()
         due = self.session.wake_at()
@@ -87,7 +103,14 @@ class Turn:
 
     def open(self, conn: int) -> None:
         """Connect."""
-        task = self._tasks[conn] = self._loop.create_task(self._connection(conn))
+        self._run(conn, self._connection(conn))
+
+    def _adopt(self, conn: int, reader: Reader, writer: Writer) -> None:
+        self._writers[conn] = writer
+        self._run(conn, self._listen(conn, reader, writer))
+
+    def _run(self, conn: int, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks[conn] = self._loop.create_task(work)
         task.add_done_callback(lambda _: self._tasks.pop(conn))
 
     def ask(self, conn: int, body: dict[str, Any] | None) -> None:
@@ -146,8 +169,14 @@ class Turn:
             self.step(self.session.closed, conn)
             return
         self._writers[conn] = writer
+        await self._listen(conn, reader, writer, self.session.opened)
+
+    async def _listen(
+        self, conn: int, reader: Reader, writer: Writer, opened: Callable[..., None] | None = None
+    ) -> None:
         try:
-            self.step(self.session.opened, conn)
+            if opened:
+                self.step(opened, conn)
             response, decoder, begun = Response(), frames.Decoder(), False
             while not response.done and (data := await reader.read(65_536)):
                 body = response.feed(data)

@@ -36,7 +36,7 @@ class Lateness(NamedTuple):
         return cls(limit_ms, in_a_row, shown_s, max(2 * evaluation_s, evaluation_s + scrape_s))
 
 
-class Row(NamedTuple):
+class LateAnswers(NamedTuple):
     """The late answers since the last one in time. A spell is a time in which late answers were shown without a real gap."""
 
     late: int = 0
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     quiet_t: float = float("-inf")
     """When a late answer was shown last, once the row is over."""
 
-    def then(self, t: float, late: bool, terms: Lateness) -> Row:
+    def then(self, t: float, late: bool, terms: Lateness) -> LateAnswers:
         """Return the row after one more answer, shown from t on."""
         if not late:
             return self._over(t, terms) if self.late else self
@@ -54,13 +54,13 @@ class Row(NamedTuple):
         hidden_t = spell_t + terms.shown_s
         if self.late + 1 == terms.in_a_row and t > hidden_t:
             spell_t = max(t, hidden_t + terms.absent_s)
-        return Row(self.late + 1, spell_t, self.quiet_t)
+        return LateAnswers(self.late + 1, spell_t, self.quiet_t)
 
-    def _over(self, t: float, terms: Lateness) -> Row:
+    def _over(self, t: float, terms: Lateness) -> LateAnswers:
         if t < self.spell_t:
-            return Row(0, self.spell_t, self.spell_t - terms.absent_s)
+            return LateAnswers(0, self.spell_t, self.spell_t - terms.absent_s)
         hidden_t = t if self.late >= terms.in_a_row else min(t, self.spell_t + terms.shown_s)
-        return Row(0, self.spell_t, hidden_t)
+        return LateAnswers(0, self.spell_t, hidden_t)
 
     def shown_at(self, now: float, terms: Lateness) -> bool:
         """Return whether the last answer is shown: one in time always, a late one within its spell."""
@@ -69,9 +69,9 @@ class Row(NamedTuple):
         in_spell = self.late >= terms.in_a_row or now < self.spell_t + terms.shown_s
         return self.spell_t <= now and in_spell
 
-    def set_back(self, by_s: float) -> Row:
+    def set_back(self, by_s: float) -> LateAnswers:
         """Return the row on a clock that was set back by so much."""
-        return Row(self.late, self.spell_t - by_s, self.quiet_t - by_s)
+        return LateAnswers(self.late, self.spell_t - by_s, self.quiet_t - by_s)
 
 
 @dataclass(slots=True)
@@ -84,8 +84,8 @@ class Answers:
     """Who measured it."""
     t: float = 0.0
     """When it counted."""
-    row: Row = field(default_factory=Row)
-    before: Row = field(default_factory=Row)
+    row: LateAnswers = field(default_factory=LateAnswers)
+    before: LateAnswers = field(default_factory=LateAnswers)
     """The row without that answer."""
 
     turn: Turn = None

@@ -138,8 +138,8 @@ class StreamTable:
     def clock_set(self, by_s: float, *, in_order: bool) -> None:
         """Take note that the wall clock was set while live streams were followed.
 
-        Their times move with it. Where events from before are still unread (not `in_order`), those whose writer gives no
-        monotonic time cannot be placed: what they are in the middle of is not measured, and counted.
+        Their times move with it. Where events from before are still unread (not `in_order`), a stream whose writer gives no
+        monotonic time cannot be placed in time. What it is in the middle of is then counted, and not measured.
         """
         for stream in self.state.streams.values():
             if not isinf(stream.ahead):

@@ -30,7 +30,7 @@ except ImportError as error:  # the extra is not installed
     ) from error
 
 Model = dict[str, Any]
-Answer = TypeVar("Answer")
+Decoded = TypeVar("Decoded")
 MARK = "omniwatch "
 _MARKED = re.compile(rf"{MARK}[0-9a-f]{{16}}")
 TIMEOUT_S = 20.0
@@ -160,8 +160,8 @@ class Grafana:
         return Pushed(action)
 
     def _ask(
-        self, kind: type[Answer], call: Callable[..., Any], *arguments: object, absent: int = 0
-    ) -> Answer | None:
+        self, kind: type[Decoded], call: Callable[..., Any], *arguments: object, absent: int = 0
+    ) -> Decoded | None:
         """Return the answer as what it should be; None for the status `absent`."""
         with self._words():
             try:

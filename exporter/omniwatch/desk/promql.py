@@ -24,7 +24,7 @@ _SIGNS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
 class PromqlError(ValueError):
-    """Text that cannot be a query; the message is one line."""
+    """Text that cannot be a query."""
 
 
 class Selector(NamedTuple):

@@ -14,6 +14,7 @@ import yaml
 from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.doctor.redact import COMMON, GONE, SECRET_NAME, pieces, scrubbed
 from omniwatch.settings import Settings
+from omniwatch.system import user_file, user_yaml
 from omniwatch.web.config import Document
 
 _USER = re.compile(r"user(?:name)?", re.IGNORECASE)
@@ -57,15 +58,12 @@ def _without_users(web: dict[str, Any]) -> dict[str, Any]:
 
 def _parsed(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return user_yaml.load(path)
     except OSError as error:
         raise AbsentError(f"{path}: {error.strerror}") from error
-    except yaml.MarkedYAMLError as error:
-        # Its own words quote the line.
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise AbsentError(f"{path}: not YAML, line {line}; left out") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise AbsentError(f"{path}: not YAML; left out") from error
+    except user_yaml.YamlError as error:
+        where = f", line {error.line}" if error.line else ""
+        raise AbsentError(f"{path}: not YAML{where}; left out") from error
 
 
 def _has_shape(raw: Any, shape: type) -> bool:
@@ -127,8 +125,8 @@ def _telling(words: Iterable[str]) -> Iterator[str]:
 def _in_file(path: Path) -> Iterator[str]:
     """A file that holds one secret on a line; a certificate's or a container's file does not."""
     try:
-        text = path.read_text(encoding="utf-8").strip() if path.stat().st_size < 4096 else ""
-    except (OSError, UnicodeDecodeError):
+        text = user_file.read_text(path, 4095).strip()
+    except OSError:
         return
     if text and "\n" not in text:
         yield text

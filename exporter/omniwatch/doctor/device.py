@@ -21,7 +21,7 @@ MOST_BYTES = 8 * 2**20
 
 
 class AbsentError(Exception):
-    """A piece of evidence that cannot be had; the message is one line."""
+    """A piece of evidence that cannot be had. The report shows the message in its place."""
 
 
 def run(command: list[str]) -> str:

@@ -60,7 +60,10 @@ def _alerts(files: dict[str, str]) -> Iterator[str]:
     if "prometheus/alerts.json" not in files:
         return
     for alert in json.loads(files["prometheus/alerts.json"])["data"]["alerts"]:
-        labels = alert["labels"]
+        annotations = alert.get("annotations", {})
+        labels = (
+            {"cause": annotations["cause"], **alert["labels"]} if "cause" in annotations else alert["labels"]
+        )
         if labels["alertname"] in HARMLESS:
             continue
         which = " ".join(
@@ -68,9 +71,7 @@ def _alerts(files: dict[str, str]) -> Iterator[str]:
             for name in ("cause", "device", "stream", "unit", "source")
             if name in labels
         )
-        said = alert.get("annotations", {}).get("description") or alert.get("annotations", {}).get(
-            "summary", ""
-        )
+        said = annotations.get("description") or annotations.get("summary", "")
         state = "fires" if alert["state"] == "firing" else alert["state"]
         yield (
             f"**{labels['alertname']}** {state} ({labels.get('severity', '-')}) {which} "

@@ -126,11 +126,13 @@ class Catalogue:
         log.info("fleet file read", extra={"fields": {"devices": len(self._inventory.devices)}})
 
 
-def make_app(catalogue: Catalogue, hosts: Iterable[str] = ()) -> WsgiApp:
+def make_app(
+    catalogue: Catalogue, hosts: Iterable[str] = (), registry: CollectorRegistry | None = None
+) -> WsgiApp:
     """Return the web side: `/targets` for http_sd, and what tells how it does. `hosts` are the names that /targets answers by,
-    beside addresses, localhost and the host's own name.
+    beside addresses, localhost and the host's own name. What else `registry` has is shown, too.
     """
-    registry = CollectorRegistry()
+    registry = registry or CollectorRegistry()
     registry.register(catalogue)
 
     def verdict(environ: dict[str, Any]) -> Response:

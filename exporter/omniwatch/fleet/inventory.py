@@ -7,7 +7,7 @@ import zoneinfo
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import yaml
@@ -16,7 +16,7 @@ from msgspec import Meta
 from omniwatch.fleet.hours import is_on
 from omniwatch.fleet.hours import parse as parse_hours
 from omniwatch.settings import explain
-from omniwatch.system import ports
+from omniwatch.system import ports, user_file, user_yaml
 from omniwatch.system.errors import UserError
 
 LABELS = ("device", "site", "model", "release")
@@ -105,22 +105,18 @@ class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(path: Path) -> Inventory:
     """Read a fleet file. Raises InventoryError."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InventoryError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    return parse(text, path.name)
+        content = user_file.read(path, user_yaml.MAX_BYTES)
+    except OSError as error:
+        raise InventoryError(f"{path}: {error.strerror}") from error
+    return parse(content, path.name)
 
 
-def parse(text: str, name: str = "fleet.yaml") -> Inventory:
+def parse(text: str | bytes, name: str = "fleet.yaml") -> Inventory:
     """Validate a fleet file's text. Raises InventoryError that names the device's place and what was wrong."""
     try:
-        raw: Any = yaml.load(text, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise InventoryError(f"{name}: {' '.join(str(error).split())}") from error
-    except (ValueError, AttributeError, KeyError, RecursionError) as error:
-        # PyYAML's own, for what looks like a date or a number and is none: 2026-02-30, 0b_.
-        why = f"{error}; text that looks like a date or a number wants quotes"
-        raise InventoryError(f"{name}: a value cannot be read: {why}") from error
+        raw = user_yaml.parse(text, unique=True)
+    except user_yaml.YamlError as error:
+        raise InventoryError(f"{name}: {error}") from error
     try:
         return msgspec.convert(raw, Inventory)
     except msgspec.ValidationError as error:
@@ -153,23 +149,3 @@ def _target(address: str) -> Target:
     if not _PATH.fullmatch(slash + path):
         raise wrong
     return Target(host, scheme, slash + path or "/metrics")
-
-
-_PLAIN: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's where there is one: ten thousand devices in a second, not ten."""
-
-
-def _mapping(loader: Any, node: Any, deep: bool = False) -> Any:
-    """Read a mapping. Raises yaml.YAMLError for a key that is there twice, which YAML forbids and PyYAML lets pass."""
-    keys = set()
-    for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            if key.value in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f'"{key.value}" is there twice', key.start_mark
-                )
-            keys.add(key.value)
-    return _PLAIN.construct_mapping(loader, node, deep)
-
-
-_LOADER: Any = type("_Loader", (_PLAIN,), {"construct_mapping": _mapping})

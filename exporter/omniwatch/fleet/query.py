@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from omniwatch.system import http, prometheus_api
+from omniwatch.system import http, prometheus_api, user_file
 from omniwatch.system.errors import UserError
 
 TIMEOUT_S = 30.0
@@ -54,6 +54,8 @@ class Centre:
         if token_file is not None:
             self._headers["Authorization"] = f"Bearer {_token(token_file)}"
         try:
+            if ca_file is not None:
+                user_file.read(Path(ca_file))
             self._context = ssl.create_default_context(cafile=ca_file)
         except OSError as error:
             raise QueryError(f"{ca_file}: {error.strerror or error}") from error
@@ -87,7 +89,7 @@ class Centre:
 def _token(path: Path) -> str:
     """Read a bearer token. Raises QueryError, which never has any of it."""
     try:
-        found = path.read_bytes().strip()
+        found = user_file.read(path).strip()
     except OSError as error:
         raise QueryError(f"{path}: {error.strerror or error}") from error
     if not _TOKEN.fullmatch(found):

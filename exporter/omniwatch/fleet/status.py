@@ -11,6 +11,7 @@ import msgspec
 from omniwatch.fleet.inventory import Device
 from omniwatch.fleet.query import Sample
 from omniwatch.settings.fleet import slack_s
+from omniwatch.system.http import one_line
 
 Ask = Callable[[str], list[Sample]]
 """An instant query."""
@@ -186,7 +187,8 @@ def _cells(row: DeviceStatus) -> tuple[str, ...]:
     share = "-" if row.resume_success is None else f"{row.resume_success:.1%}"
     firing = ", ".join([*row.pages, *(f"({name})" for name in row.tickets)]) or "-"
     name = row.device if row.listed else f"{row.device} *"
-    return name, row.site or "-", row.release or "-", _ago(row), drift, rtt, share, firing
+    cells = name, row.site or "-", row.release or "-", _ago(row), drift, rtt, share, firing
+    return tuple(map(one_line, cells))
 
 
 def _ago(row: DeviceStatus) -> str:

@@ -21,12 +21,17 @@ _FAMILIES = {
 
 def total_bytes(root: Path = Path("/")) -> int | None:
     """Return the device's memory; None where the kernel does not say."""
-    return _meminfo(root).get("MemTotal:")
+    return total_of(read_text(root / "proc/meminfo") or "")
 
 
-def _meminfo(root: Path) -> dict[str, int]:
+def total_of(meminfo: str) -> int | None:
+    """Return the memory that /proc/meminfo states in these words; None where it does not."""
+    return _parsed(meminfo).get("MemTotal:")
+
+
+def _parsed(meminfo: str) -> dict[str, int]:
     found = {}
-    for line in (read_text(root / "proc/meminfo") or "").splitlines():
+    for line in meminfo.splitlines():
         words = line.split()
         if len(words) == 3 and words[0] in _FAMILIES and (kilo := to_int(words[1])) is not None:
             found[words[0]] = kilo * 1024
@@ -41,7 +46,7 @@ class Reader:
 
     def collect(self) -> Iterable[Metric]:
         """Read what is there now. Raises OSError where the memory cannot be read, which every kernel has."""
-        found = _meminfo(self._root)
+        found = _parsed(read_text(self._root / "proc/meminfo") or "")
         for key, value in found.items():
             family = GaugeMetricFamily(*_FAMILIES[key])
             family.add_metric([], value)

@@ -69,6 +69,18 @@ class Reader:
         return None
 
 
+def start_of(unit: str, root: Path = Path("/")) -> tuple[str, str]:
+    """Return whether systemd has the unit (loaded, masked, not-found), and whether it starts with the device (enabled, disabled …); ""
+    where it does not say. Raises BusError.
+    """
+    bus = Bus(root / "run/dbus/system_bus_socket")
+    try:
+        known = bus.properties(_MANAGER, object_path(unit), [(_UNIT, "LoadState"), (_UNIT, "UnitFileState")])
+    finally:
+        bus.close()
+    return str(known.get((_UNIT, "LoadState"), "")), str(known.get((_UNIT, "UnitFileState"), ""))
+
+
 def object_path(unit: str) -> str:
     """The unit's object on the bus: every character but letters and digits stands as _ and two hex digits."""
     safe = "".join(

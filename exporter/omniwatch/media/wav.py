@@ -18,7 +18,7 @@ _SUBFORMAT_AT = 24
 
 
 class WavError(ValueError):
-    """An invalid WAV header; the message is one line."""
+    """An invalid WAV header."""
 
 
 class Format(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from omniwatch.core.totals import Histogram, Totals
 from omniwatch.metrics.snapshot import ScrapeSnapshot
 
-Row = tuple[tuple[str, ...], float]
+LabelledValue = tuple[tuple[str, ...], float]
 
 
 class Family(NamedTuple):
@@ -18,7 +18,7 @@ class Family(NamedTuple):
     name: str
     help: str
     labels: tuple[str, ...]
-    rows: Callable[[ScrapeSnapshot], Iterable[Row]]
+    rows: Callable[[ScrapeSnapshot], Iterable[LabelledValue]]
 
 
 class HistogramFamily(NamedTuple):

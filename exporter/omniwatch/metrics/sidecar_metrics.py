@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 
 from omniwatch import __version__
 from omniwatch.ingest.intake import Intake
-from omniwatch.metrics.family import Family, Row
+from omniwatch.metrics.family import Family, LabelledValue
 from omniwatch.metrics.snapshot import ScrapeSnapshot
 
 
-def _per_source(read: Callable[[Intake, ScrapeSnapshot], float]) -> Callable[[ScrapeSnapshot], Iterator[Row]]:
+def _per_source(
+    read: Callable[[Intake, ScrapeSnapshot], float],
+) -> Callable[[ScrapeSnapshot], Iterator[LabelledValue]]:
     return lambda view: (((intake.name,), read(intake, view)) for intake in view.intakes)
 
 
-def _per_file_source(name: str) -> Callable[[ScrapeSnapshot], Iterator[Row]]:
+def _per_file_source(name: str) -> Callable[[ScrapeSnapshot], Iterator[LabelledValue]]:
     """Return rows of an attribute that only sources of files have, and that may be None."""
     return lambda view: (
         ((intake.name,), value)
@@ -24,7 +26,7 @@ def _per_file_source(name: str) -> Callable[[ScrapeSnapshot], Iterator[Row]]:
     )
 
 
-def _per_source_and(name: str) -> Callable[[ScrapeSnapshot], Iterator[Row]]:
+def _per_source_and(name: str) -> Callable[[ScrapeSnapshot], Iterator[LabelledValue]]:
     return lambda view: (
         ((intake.name, value), count)
         for intake in view.intakes

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from omniwatch.core.stream import EARS, Stream
-from omniwatch.metrics.family import Family, HistogramFamily, Row
+from omniwatch.metrics.family import Family, HistogramFamily, LabelledValue
 from omniwatch.metrics.snapshot import ScrapeSnapshot, cumulative_s, drift_ms, eta_s, rtt_ms, slope_ppm
 from omniwatch.settings.histograms import EXTRA_DELAY_EDGES, RTT_EDGES
 
 
 def _per_stream(
     read: Callable[[Stream, ScrapeSnapshot], float | None],
-) -> Callable[[ScrapeSnapshot], Iterator[Row]]:
-    def rows(view: ScrapeSnapshot) -> Iterator[Row]:
+) -> Callable[[ScrapeSnapshot], Iterator[LabelledValue]]:
+    def rows(view: ScrapeSnapshot) -> Iterator[LabelledValue]:
         for stream in view.slotted:
             value = read(stream, view)
             if value is not None:
@@ -33,18 +33,18 @@ def _counted(name: str, help_text: str, label: str = "") -> Family:
     return Family("counter", name, help_text, (), lambda view: [((), getattr(view.totals, field))])
 
 
-def _labelled(counts: Mapping[str, float]) -> Iterator[Row]:
+def _labelled(counts: Mapping[str, float]) -> Iterator[LabelledValue]:
     return (((value,), count) for value, count in counts.items())
 
 
-def _rtt_rows(view: ScrapeSnapshot) -> Iterator[Row]:
+def _rtt_rows(view: ScrapeSnapshot) -> Iterator[LabelledValue]:
     for stream in view.slotted:
         value = rtt_ms(stream, view)
         if value is not None:
             yield (str(stream.slot), stream.answers.vantage), value
 
 
-def _ear_rows(view: ScrapeSnapshot) -> Iterator[Row]:
+def _ear_rows(view: ScrapeSnapshot) -> Iterator[LabelledValue]:
     ears = Counter(stream.ear for stream in view.table.state.streams.values())
     return (((ear,), ears[ear]) for ear in EARS)
 

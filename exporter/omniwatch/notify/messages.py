@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import urllib.parse
+from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 WORDS = {
     "en": {
@@ -24,6 +27,8 @@ WORDS = {
         "hours": "h",
         "minutes": "min",
         "seconds": "s",
+        "colon": ": ",
+        "comma": ", ",
     },
     "zh": {
         "summary": "summary_zh",
@@ -36,39 +41,57 @@ WORDS = {
         "dashboard": "监控面板",
         "access": "登录设备",
         "more": "另有 {} 条",
-        "merged": "消息过多,{} 条合并为一条",
+        "merged": "消息过多，{} 条合并为一条",
         "hours": "小时",
         "minutes": "分",
         "seconds": "秒",
+        "colon": "：",
+        "comma": "，",
     },
 }
 MAX_ALERTS = 10
 """So many alerts of a group are told one by one."""
+YEARS = range(1971, 9999)
+"""Years of an alert's times: with any time zone they stay within what Python's calendar has."""
+NOT_TEXT = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+CODE = str.maketrans({"`": "'", "<": "\N{FULLWIDTH LESS-THAN SIGN}", ">": "\N{FULLWIDTH GREATER-THAN SIGN}"})
+"""Within code there is no escape: what would end it or call people is written by signs that look alike."""
+Escape = Callable[[str], str]
+"""Write one line of text so that a robot shows it as it is."""
+Time = Annotated[datetime, Meta(tz=True)]
+Status = Literal["firing", "resolved"]
 
 
 class Alert(msgspec.Struct, frozen=True, rename="camel"):
     """One alert of a group. `ends_at` is year 1 while it fires."""
 
-    status: str
+    status: Status
     labels: dict[str, str]
     annotations: dict[str, str]
-    starts_at: datetime
-    ends_at: datetime
+    starts_at: Time
+    ends_at: Time
+
+    def __post_init__(self) -> None:
+        """Refuse times that no calendar reckons with. Raises ValueError."""
+        times = [self.starts_at, self.ends_at] if self.status == "resolved" else [self.starts_at]
+        if any(time.year not in YEARS for time in times):
+            raise ValueError(f"a time outside the years {YEARS[0]} to {YEARS[-1]}")
 
 
 class Group(msgspec.Struct, frozen=True, rename="camel"):
     """As much of Alertmanager's webhook (version 4) as is told."""
 
-    status: str
-    group_key: str
+    status: Status
+    group_key: Annotated[str, Meta(max_length=65_536)]
     group_labels: dict[str, str]
     alerts: list[Alert]
 
 
 class Message(NamedTuple):
-    """A message in Markdown. A later one of the same `group` takes the place of one that has not left yet.
+    """A message: its title as plain text, its text in a robot's Markdown.
 
-    `first` is whether nobody was told of the group before: people are called by its first message only.
+    A later one of the same `group` takes the place of one that has not left yet. `first` is whether nobody was told of
+    the group before: people are called by its first message only.
     """
 
     group: str
@@ -80,8 +103,11 @@ class Message(NamedTuple):
 
 
 def decode(body: bytes) -> Group:
-    """Read a webhook's body. Raises ValueError."""
-    return msgspec.json.decode(body, type=Group)
+    """Read a webhook's body. Raises ValueError, in one line."""
+    try:
+        return msgspec.json.decode(body, type=Group)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 def compose(
@@ -92,8 +118,9 @@ def compose(
     *,
     worst_first: Sequence[str] = (),
     first: bool = True,
+    escape: Escape = str,
 ) -> Message:
-    """Write the message of a group, times in `zone` (None: the device's own).
+    """Write the message of a group, times in `zone` (None: the device's own); what the webhook says is written by `escape`.
 
     The worst alert comes first and names the message: one that fires, then by its place in `worst_first`, then by its age.
     """
@@ -110,19 +137,22 @@ def compose(
     name = worst.labels.get("alertname", "alerts") if worst else "alerts"
     device, site = (_common(alerts, label) for label in ("device", "site"))
     title = f"[{words[group.status]}] {name}" + (f" {words['on']} {device}" if device else "")
-    title += f" ({site})" if site else ""
-    lines = [line for alert in alerts[:MAX_ALERTS] for line in _told(alert, words, zone)]
+    title = plain(title + (f" ({site})" if site else ""))
+    lines = [line for alert in alerts[:MAX_ALERTS] for line in _told(alert, words, zone, escape)]
     if len(alerts) > MAX_ALERTS:
         lines.append(words["more"].format(len(alerts) - MAX_ALERTS))
-    summary = annotations.get(words["summary"], "")
-    links = [*_link("dashboard", annotations, words), *_link("runbook", annotations, words)]
-    # As code nothing in it is Markdown, nor does it call anybody.
-    access = annotations.get("access", "").replace("`", "'")
+    summary = escape(plain(annotations.get(words["summary"], "")))
+    links = [link for kind in ("dashboard", "runbook") for link in _link(kind, annotations, words, escape)]
+    # Where no address is set: the command, to be run on the device.
+    command = "" if "runbook_url" in annotations else plain(annotations.get("runbook", "")).translate(CODE)
+    # As code, so that it can be copied.
+    access = plain(annotations.get("access", "")).translate(CODE)
     lines = [
         *([f"**{summary}**"] if summary else []),
         *lines,
         *([" | ".join(links)] if links else []),
-        *([f"{words['access']}: `{access}`"] if access else []),
+        *([f"{words['runbook']}{words['colon']}`{command}`"] if command else []),
+        *([f"{words['access']}{words['colon']}`{access}`"] if access else []),
     ]
     return Message(group.group_key, severity, group.status == "firing", title, "\n\n".join(lines), first)
 
@@ -133,10 +163,15 @@ def _common(alerts: Sequence[Alert], label: str) -> str:
     return values.pop() if len(values) == 1 else ""
 
 
-def merge(messages: Sequence[Message], language: str) -> Message:
+def plain(text: str) -> str:
+    """Return a text in one line, without control characters."""
+    return NOT_TEXT.sub(" ", text).strip()
+
+
+def merge(messages: Sequence[Message], language: str, escape: Escape = str) -> Message:
     """Make one message of several, which have a language in common: a page only where a page among them still fires."""
     firing = [message for message in messages if message.firing]
-    parts = [f"**{message.title}**\n\n{message.text}" for message in messages]
+    parts = [f"**{escape(message.title)}**\n\n{message.text}" for message in messages]
     return Message(
         " ".join(message.group for message in messages),
         min(message.severity for message in firing or messages),
@@ -147,20 +182,29 @@ def merge(messages: Sequence[Message], language: str) -> Message:
     )
 
 
-def _told(alert: Alert, words: dict[str, str], zone: tzinfo | None) -> list[str]:
+def _told(alert: Alert, words: dict[str, str], zone: tzinfo | None, escape: Escape) -> list[str]:
     begun = f"{words['since']} {alert.starts_at.astimezone(zone):%m-%d %H:%M:%S %Z}".rstrip()
     if alert.status == "resolved":
-        begun += f", {words['lasted']} {duration((alert.ends_at - alert.starts_at).total_seconds(), words)}"
+        begun += f"{words['comma']}{words['lasted']} {duration((alert.ends_at - alert.starts_at).total_seconds(), words)}"
     said = alert.annotations.get("description") or alert.annotations.get("summary", "")
     name = alert.labels.get("alertname", "")
-    if cause := alert.labels.get("cause"):
+    if cause := alert.labels.get("cause") or alert.annotations.get("cause"):
         name += f" ({cause})"
-    return [f"{words[alert.status]}: {f'{name}: ' if name else ''}{said}", begun]
+    colon = words["colon"]
+    told = escape(plain(f"{f'{name}{colon}' if name else ''}{said}"))
+    return [f"{words[alert.status]}{colon}{told}", begun]
 
 
-def _link(kind: str, annotations: dict[str, str], words: dict[str, str]) -> list[str]:
-    address = annotations.get(f"{kind}_url")
-    return [f"[{words[kind]}]({address})"] if address else []
+def _link(kind: str, annotations: dict[str, str], words: dict[str, str], escape: Escape) -> list[str]:
+    """Return a link to an address of the web, and what is none as text."""
+    address = plain(annotations.get(f"{kind}_url", ""))
+    if not address:
+        return []
+    if not address.startswith(("https://", "http://")):
+        return [f"{words[kind]}{words['colon']}{escape(address)}"]
+    # Nothing in it may end the link or begin a tag; what is quoted already stays so.
+    quoted = urllib.parse.quote(address, safe=":/?#[]@!$&+,;=%~")
+    return [f"[{words[kind]}]({quoted})"]
 
 
 def duration(seconds: float, words: dict[str, str]) -> str:

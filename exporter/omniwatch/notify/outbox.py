@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from omniwatch.notify.messages import Message, merge
+from omniwatch.notify.messages import Escape, Message, merge
 
 MINUTE_S = 60.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
@@ -22,16 +22,22 @@ class Waiting(NamedTuple):
 class Outbox:
     """The messages for one robot, pages first, then in the order they came; one per group.
 
-    Times are seconds of a clock that is never set. `fits` says whether the robot takes a message uncut.
+    Times are seconds of a clock that is never set. `fits` says whether the robot takes a message uncut, `escape` writes plain text for it.
     """
 
     def __init__(
-        self, per_minute: int, try_for_s: float, language: str, fits: Callable[[Message], bool]
+        self,
+        per_minute: int,
+        try_for_s: float,
+        language: str,
+        fits: Callable[[Message], bool],
+        escape: Escape = str,
     ) -> None:
         self._per_minute = per_minute
         self._try_for_s = try_for_s
         self._language = language
         self._fits = fits
+        self._escape = escape
         self._waiting: dict[str, Waiting] = {}
         self._attempts: deque[float] = deque()
         self._retry_s = FIRST_RETRY_S
@@ -52,12 +58,12 @@ class Outbox:
             message = message._replace(first=True)
         self._waiting[message.group] = Waiting(since, message)
 
-    def expire(self, now: float) -> list[Message]:
+    def expire(self, now: float) -> list[Waiting]:
         """Give up, and return, what has waited for too long."""
         late = [found for found in self._waiting.values() if now - found.since >= self._try_for_s]
         for found in late:
             del self._waiting[found.message.group]
-        return [found.message for found in late]
+        return late
 
     def wait_s(self, now: float) -> float | None:
         """Return the seconds until the next attempt may be made; None when there is nothing to send."""
@@ -79,7 +85,7 @@ class Outbox:
         taken, parts = order[0], order[:1]
         if len(self._attempts) >= self._per_minute - 1:
             for count in range(2, len(order) + 1):
-                merged = merge(order[:count], self._language)
+                merged = merge(order[:count], self._language, self._escape)
                 if not self._fits(merged):
                     break
                 taken, parts = merged, order[:count]

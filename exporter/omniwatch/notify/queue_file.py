@@ -12,7 +12,7 @@ import msgspec
 
 from omniwatch.notify.messages import Message
 from omniwatch.notify.outbox import Waiting
-from omniwatch.system import atomic_write
+from omniwatch.system import atomic_write, leftovers, user_file
 
 log = logging.getLogger(__name__)
 NAME = "waiting.json"
@@ -50,8 +50,10 @@ class QueueFile:
         self._try_for_s = try_for_s
         self._now, self._wall = now, wall
         self._lock = threading.Lock()
-        self._told = False
+        self._logged = False
         self._waiting: dict[str, Sequence[Waiting]] = {}
+        if directory is not None:
+            leftovers.remove(directory / NAME)
         for robot, waiting in self._read():
             self._waiting[robot] = [*self._waiting.get(robot, ()), waiting]
 
@@ -82,11 +84,11 @@ class QueueFile:
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             atomic_write.replace(self._directory / NAME, self._encoded(), mode=0o600, durable=True)
-            self._told = False
+            self._logged = False
         except OSError as error:
-            if not self._told:
+            if not self._logged:
                 self._warn("what waits cannot be written, and is lost if this ends", error.strerror)
-            self._told = True
+            self._logged = True
 
     def _encoded(self) -> bytes:
         now = self._now()
@@ -101,7 +103,7 @@ class QueueFile:
         if self._directory is None:
             return []
         try:
-            content = msgspec.json.decode((self._directory / NAME).read_bytes(), type=Content)
+            content = msgspec.json.decode(user_file.read(self._directory / NAME), type=Content)
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from omniwatch.bundle.bridge import RobotReport
 from omniwatch.notify import messages, robots
+from omniwatch.notify.deliveries import Deliveries
 from omniwatch.notify.metrics import Metrics
 from omniwatch.notify.outbox import Outbox
 from omniwatch.notify.queue_file import QueueFile
 from omniwatch.notify.robots import Verdict
 from omniwatch.settings.receivers import Notify, Robot
-from omniwatch.system import http
+from omniwatch.system import http, user_file
 from omniwatch.system.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -56,7 +58,10 @@ class Sender:
         self._metrics = metrics
         self._kept, self._place = kept, place
         self._now, self._wall = now, wall
-        self._outbox = Outbox(settings.per_minute, settings.try_for_s, robot.language, self._chat.fits)
+        self._deliveries = Deliveries()
+        self._outbox = Outbox(
+            settings.per_minute, settings.try_for_s, robot.language, self._chat.fits, self._chat.escape
+        )
         self._news = threading.Condition()
         self._stopping = False
         self._secrets()
@@ -74,6 +79,11 @@ class Sender:
         self._thread.start()
 
     @property
+    def escape(self) -> messages.Escape:
+        """How a text is written so that the robot shows it as it is."""
+        return self._chat.escape
+
+    @property
     def alive(self) -> bool:
         """Whether messages are still carried."""
         return self._thread.is_alive()
@@ -85,6 +95,12 @@ class Sender:
             self._changed()
             self._news.notify()
 
+    def report(self) -> RobotReport:
+        """Say what the robot has taken, and what it has not."""
+        with self._news:
+            severities = [str(one) for one in self.robot.severities]
+            return self._deliveries.report(self._name, severities, self._outbox.waiting, self._now())
+
     def stop(self, within_s: float) -> None:
         """Deliver what can be delivered at once, and end."""
         with self._news:
@@ -95,7 +111,7 @@ class Sender:
     def _run(self) -> None:
         while True:
             with self._news:
-                self._give_up(self._outbox.expire(self._now()), "not delivered in time")
+                self._expire()
                 wait = self._outbox.wait_s(self._now())
                 if self._stopping and wait != 0:
                     return
@@ -106,10 +122,13 @@ class Sender:
             verdict, why = self._send(message)
             with self._news:
                 self._metrics.attempts.labels(self._name, verdict.value).inc()
+                self._deliveries.note(parts, verdict.value, why, self._now())
                 if verdict is Verdict.LATER:
                     log.warning("message not delivered, will be tried again", extra=self._about(message, why))
                     self._outbox.failed(self._now())
                     continue
+                if verdict is Verdict.REFUSED:
+                    self._deliveries.lose(one for one in self._outbox.waiting if one.message in parts)
                 self._outbox.settled(parts)
                 self._changed()
                 if verdict is Verdict.REFUSED:
@@ -139,6 +158,14 @@ class Sender:
         if not _is_address(url):
             raise NotifyError(f"{self.robot.url_file}: holds no address of a robot")
         return url, _secret(self.robot.secret_file) if self.robot.secret_file else ""
+
+    def _expire(self) -> None:
+        late = self._outbox.expire(self._now())
+        if late:
+            why = "not delivered in time"
+            self._deliveries.lose(late)
+            self._deliveries.note([one.message for one in late], "expired", why, self._now())
+            self._give_up([one.message for one in late], why)
 
     def _give_up(self, given_up: list[messages.Message], why: str) -> None:
         for message in given_up:
@@ -185,6 +212,6 @@ def _is_address(url: str) -> bool:
 
 def _secret(name: str) -> str:
     try:
-        return Path(name).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotifyError(f"{name}: {getattr(error, 'strerror', None) or 'is not text'}") from error
+        return user_file.read_text(Path(name)).strip()
+    except OSError as error:
+        raise NotifyError(f"{name}: {error.strerror}") from error

@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
-import http.server
 import logging
-import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import tzinfo
+from http import HTTPStatus
 from pathlib import Path
 
+import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from omniwatch.bundle import catalogue
+from omniwatch.bundle import bridge, catalogue
 from omniwatch.notify import messages
 from omniwatch.notify.metrics import Metrics
 from omniwatch.notify.queue_file import QueueFile
-from omniwatch.notify.sender import NotifyError, Sender
-from omniwatch.settings.receivers import Notify, Robot, host_and_port
+from omniwatch.notify.sender import Sender
+from omniwatch.settings.receivers import Notify, Robot
+from omniwatch.web import READ, Route, WsgiApp, routed
+from omniwatch.web.body import with_body
+from omniwatch.web.origin import guarded
+from omniwatch.web.response import Response
+from omniwatch.web.server import serve
 
 log = logging.getLogger(__name__)
 MAX_BODY = 4 * 2**20
+"""Longest webhook, bytes."""
+MAX_CONNECTIONS = 16
+"""Connections at once. Their longest bodies together fit into the memory that the unit allows."""
 
 
 class WebhookServer:
-    """The web side: POST /page and /ticket from Alertmanager, /metrics and /-/healthy. Raises UserError, OSError."""
+    """The web side: POST /page and /ticket from Alertmanager, /metrics, /-/healthy, and /deliveries.json: what each robot took.
 
-    def __init__(self, settings: Notify, zone: tzinfo | None = None, state_dir: Path | None = None) -> None:
+    Raises UserError, OSError.
+
+    `web_config` is a file as in web/config.py. `hosts` are the names by which /page and /ticket may be asked for, beside
+    addresses, localhost and the host's own name. It serves until `stop`.
+    """
+
+    def __init__(
+        self,
+        settings: Notify,
+        zone: tzinfo | None = None,
+        state_dir: Path | None = None,
+        *,
+        web_config: Path | None = None,
+        hosts: Iterable[str] = (),
+    ) -> None:
         self.metrics = Metrics()
         self._zone = zone
         self._worst_first = catalogue.worst_first(catalogue.load())
@@ -36,31 +58,27 @@ class WebhookServer:
         kept = QueueFile(state_dir, settings.try_for_s)
         places = _places(settings.robots)
         self.senders = [
-            Sender(f"{robot.kind}-{number}", robot, settings, self.metrics, kept, place)
+            Sender(bridge.robot_name(robot, number), robot, settings, self.metrics, kept, place)
             for number, (robot, place) in enumerate(zip(settings.robots, places, strict=True))
         ]
-        handler = type("Handler", (_Handler,), {"answer": staticmethod(self.answer)})
-        host, port = host_and_port(settings.listen_address)
-        server = _Server6 if ":" in host else http.server.ThreadingHTTPServer
-        try:
-            self._server = server((host, port), handler)
-        except UnicodeError as error:
-            raise NotifyError(f"{settings.listen_address}: no name of a host") from error
-        self.address = f"{settings.listen_address.rpartition(':')[0]}:{self._server.server_address[1]}"
+        self._server = serve(
+            [settings.listen_address],
+            self._make_app(list(hosts)),
+            web_config,
+            named="notify.listen_address",
+            registry=self.metrics.registry,
+            max_connections=MAX_CONNECTIONS,
+        )
+        self.address = self._server.addresses[0]
         for message in kept.drop_unknown(places):
             fields = {"title": message.title, "error": "the settings no longer name its robot"}
             log.error("message given up", extra={"fields": fields})
         for sender in self.senders:
             sender.start()
 
-    def serve(self) -> None:
-        """Serve until `stop`."""
-        self._server.serve_forever(poll_interval=0.2)
-
     def stop(self, within_s: float = 5.0) -> None:
-        """Take no more, deliver what can be delivered, and end. Not to be called from the thread that serves."""
-        self._server.shutdown()
-        self._server.server_close()
+        """Take no more, deliver what can be delivered, and end."""
+        self._server.close()
         deadline = time.monotonic() + within_s
         for sender in self.senders:
             sender.stop(max(0.0, deadline - time.monotonic()))
@@ -71,14 +89,15 @@ class WebhookServer:
         if body is None:
             if path == "/metrics":
                 return 200, CONTENT_TYPE_LATEST, generate_latest(self.metrics.registry)
+            if path == bridge.PATH:
+                told = bridge.Report([sender.report() for sender in self.senders])
+                return 200, "application/json", msgspec.json.encode(told) + b"\n"
             if path == "/-/healthy":
                 if all(sender.alive for sender in self.senders):
                     return 200, text, b"OK\n"
                 return 503, text, b"the messages of a robot are no longer carried\n"
-            return (405 if path in ("/page", "/ticket") else 404), text, b"POST /page, POST /ticket\n"
+            return 405, text, b"POST /page, POST /ticket\n"
         severity = path.lstrip("/")
-        if severity not in ("page", "ticket"):
-            return 404, text, b"POST /page, POST /ticket\n"
         takers = [sender for sender in self.senders if severity in sender.robot.severities]
         if not takers:
             # A 200 would make Alertmanager count the alert as delivered although no robot received it.
@@ -88,49 +107,42 @@ class WebhookServer:
             group = messages.decode(body)
             first = group.group_key not in self._open
             for sender in takers:
-                language, ranked = sender.robot.language, self._worst_first
-                sender.put(
-                    messages.compose(group, severity, language, self._zone, worst_first=ranked, first=first)
+                message = messages.compose(
+                    group,
+                    severity,
+                    sender.robot.language,
+                    self._zone,
+                    worst_first=self._worst_first,
+                    first=first,
+                    escape=sender.escape,
                 )
+                sender.put(message)
             if group.status == "firing":
                 self._open.add(group.group_key)
             else:
                 self._open.discard(group.group_key)
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             self.metrics.groups.labels("400").inc()
             return 400, text, f"{error}\n".encode()
         self.metrics.groups.labels("200").inc()
         return 200, text, b"OK\n"
 
+    def _make_app(self, hosts: Iterable[str]) -> WsgiApp:
+        def page(path: str) -> Route:
+            return Route(READ, lambda environ: self._respond(path, None))
 
-class _Server6(http.server.ThreadingHTTPServer):
-    address_family = socket.AF_INET6
+        def webhook(path: str) -> Route:
+            take = with_body(lambda body: self._respond(path, body), MAX_BODY)
+            return Route(("POST",), guarded(take, lambda: hosts))
 
+        return routed(
+            {path: webhook(path) for path in ("/page", "/ticket")}
+            | {path: page(path) for path in ("/metrics", "/-/healthy", bridge.PATH)}
+        )
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    timeout = 10
-    answer: Callable[[str, bytes | None], tuple[int, str, bytes]]
-
-    def do_GET(self) -> None:
-        self._reply(*self.answer(self.path.partition("?")[0], None))
-
-    def do_POST(self) -> None:
-        size = self.headers.get("Content-Length", "")
-        if not size.isdigit() or int(size) > MAX_BODY:
-            self.close_connection = True
-            self._reply(413 if size.isdigit() else 411, "text/plain", b"")
-            return
-        self._reply(*self.answer(self.path.partition("?")[0], self.rfile.read(int(size))))
-
-    def _reply(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing: what matters is logged where it happens."""
+    def _respond(self, path: str, body: bytes | None) -> Response:
+        status, kind, text = self.answer(path, body)
+        return Response(f"{status} {HTTPStatus(status).phrase}", text, kind)
 
 
 def _places(robots: Sequence[Robot]) -> list[str]:

@@ -7,10 +7,12 @@ import io
 import os
 import sys
 import zlib
+from pathlib import Path
 from typing import Any
 
 from omniwatch.sources import SourceError
 from omniwatch.sources.lines import LineBuffer
+from omniwatch.system import user_file
 
 
 class Recording:
@@ -27,7 +29,11 @@ class Recording:
         self.invalid = {"oversize": 0}
         self._lines = LineBuffer()
         try:
-            self._raw = io.FileIO(sys.stdin.fileno(), closefd=False) if path == "-" else io.FileIO(path)
+            self._raw = (
+                io.FileIO(sys.stdin.fileno(), closefd=False)
+                if path == "-"
+                else io.FileIO(user_file.open_regular(Path(path)))
+            )
             self.size = os.fstat(self._raw.fileno()).st_size
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror or error}") from error

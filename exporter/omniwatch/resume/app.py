@@ -8,18 +8,15 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from pathlib import Path
 
 from omniwatch.resume import protocol
-from omniwatch.resume.carrier import Carrier
-from omniwatch.resume.encoders import BinaryEncoder, SseEncoder
+from omniwatch.resume.chat import Chat
 from omniwatch.resume.endpoints import Emit, Endpoints, answer
-from omniwatch.resume.protocol import Form, Head, RefusedError
-from omniwatch.resume.response_reader import ResponseReader
-from omniwatch.resume.sender import Sender
-from omniwatch.resume.store import ResumableTurn, Store
-from omniwatch.resume.turn import Turn
-from omniwatch.resume.upstream import Upstream
+from omniwatch.resume.protocol import Form, RefusedError
+from omniwatch.resume.response_reader import own_thread
+from omniwatch.resume.store import Store
 from omniwatch.settings import Settings, SettingsError, load
 from omniwatch.system.log import LogThrottle
 from omniwatch.tap import FLUSH_S
@@ -40,7 +37,8 @@ class Resume:
     Chats that ask for no frames, and all other paths, pass untouched. The environment is read here, not on import:
     OMNIWATCH_CONFIG is the omniwatch.yaml to take settings from (the defaults where it does not hold or cannot be read, which is
     logged), OMNIWATCH_EVENTS the event file, as for the tap. `emit` takes the events `resume`, `rtx` and `realign` in place
-    of that file; `clock` is the realtime clock of their `t`; `first_id` gives each turn its first frame id.
+    of that file; `clock` is the realtime clock of their `t`; `first_id` gives each turn its first frame id; `thread` makes
+    what a turn in Opus is encoded in.
     """
 
     def __init__(
@@ -53,6 +51,7 @@ class Resume:
         clock: Callable[[], float] = time.time,
         first_id: Callable[[], int] = lambda: 0,
         monotonic: Callable[[], float] = time.monotonic,
+        thread: Callable[[], Executor] = own_thread,
     ) -> None:
         self._app = app
         self._settings = settings or _configured(environ)
@@ -61,7 +60,8 @@ class Resume:
         self._clock = clock
         self._monotonic, self._began = monotonic, monotonic()
         self._first_id = first_id
-        self._asking_of: Endpoints | None = None
+        self._thread = thread
+        self._endpoints: Endpoints | None = None
         self._seldom = LogThrottle(time.monotonic)
         self.store = Store(self._settings.resume)
         """The turns that can be resumed."""
@@ -95,13 +95,13 @@ class Resume:
             await answer(send, *protocol.refused(refusal))
 
     async def _ask(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        asking = self._asking()
+        served = self._get_endpoints()
         endpoints: dict[tuple[str, str], App] = {
-            (protocol.RESUME, "POST"): asking.resume,
-            (protocol.RESUME, "GET"): asking.resume_by_headers,
-            (protocol.RESUME, "DELETE"): asking.hang_up,
-            (protocol.RTX, "POST"): asking.rtx,
-            (protocol.REALIGN, "POST"): asking.realign,
+            (protocol.RESUME, "POST"): served.resume,
+            (protocol.RESUME, "GET"): served.resume_by_headers,
+            (protocol.RESUME, "DELETE"): served.hang_up,
+            (protocol.RTX, "POST"): served.rtx,
+            (protocol.REALIGN, "POST"): served.realign,
         }
         endpoint = endpoints.get((path, scope["method"]))
         if endpoint is None:
@@ -111,10 +111,11 @@ class Resume:
             )
         await endpoint(scope, receive, send)
 
-    def _asking(self) -> Endpoints:
-        if self._asking_of is None:
-            self._asking_of = Endpoints(self.store, self._settings, self._emit, self._clock, self._is_young)
-        return self._asking_of
+    def _get_endpoints(self) -> Endpoints:
+        """Return what answers a client that comes back. Its clock is that of the event loop, which runs by the first request."""
+        if self._endpoints is None:
+            self._endpoints = Endpoints(self.store, self._settings, self._emit, self._clock, self._is_young)
+        return self._endpoints
 
     def _is_young(self) -> bool:
         return self._monotonic() - self._began < YOUNG_S
@@ -124,89 +125,12 @@ class Resume:
         place = protocol.from_last_event_id(scope["headers"]) if stream_id else None
         if stream_id and place:
             now = asyncio.get_running_loop().time()
-            await self._asking().go_on(now, place, stream_id, 200, scope, receive, send)
+            await self._get_endpoints().go_on(now, place, stream_id, 200, scope, receive, send)
         else:
-            await self._chat(form, scope, receive, send)
-
-    async def _chat(self, form: Form, scope: Scope, receive: Receive, send: Send) -> None:
-        begun: list[tuple[ResumableTurn, ResponseReader, Sender, Head]] = []
-        address = protocol.address(scope.get("client"))
-        reserved = False
-
-        def complete() -> bool:
-            # Not before: a body that never ends must hold no place.
-            nonlocal reserved
-            reserved = self.store.reserve(address)
-            # A client of events can do without.
-            return reserved or form == "sse"
-
-        def admit(message: Message, body: bytes) -> ResponseReader | None:
-            nonlocal reserved
-            if not reserved or not _is_event_stream(message):
-                return None
-            reserved = False
-            named = protocol.client_name(scope["headers"], body, scope.get("client"))
-            begun.append(self._begin(form, named, scope, message, send, upstream))
-            return begun[0][1]
-
-        def ended(task: asyncio.Task[None]) -> None:
-            if begun:
-                stream, making, _, _ = begun[0]
-                making.finish(_how(task, stream))
-
-        upstream = Upstream(self._app, receive, send, complete, admit)
-        task = upstream.start(scope)
-        task.add_done_callback(ended)
-        left = asyncio.ensure_future(upstream.left())
-        try:
-            waited = {task, upstream.admitted, upstream.refused}
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            if upstream.refused.done():
-                raise RefusedError(
-                    503, "no more streams can be held for resumption", headers=[(b"retry-after", b"1")]
-                )
-            if begun:
-                _, _, sending, head = begun[0]
-                await sending.run(head, left)
-            else:
-                await task
-        finally:
-            left.cancel()
-            if begun:
-                stream, _, sending, _ = begun[0]
-                self.store.detach(stream, sending)
-            else:
-                if reserved:
-                    self.store.give_back(address)
-                task.cancel()
-
-    def _begin(
-        self, form: Form, named: str, scope: Scope, message: Message, send: Send, upstream: Upstream
-    ) -> tuple[ResumableTurn, ResponseReader, Sender, Head]:
-        frames, limits = self._settings.frames, self._settings.resume
-        encoder = BinaryEncoder(frames.frame_ms) if form == "binary" else SseEncoder(frames.frame_ms)
-        turn = Turn(encoder, self._first_id(), frames.cache_win)
-        address = protocol.address(scope.get("client"))
-        claim = upstream.claim
-        claim.carry()
-        stream = ResumableTurn(
-            self.store.new_id(), claim.stream or named, turn, upstream.cancel, limits, address, claim
-        )
-        stream.authorization = protocol.authorization(scope["headers"])
-        answered = list(message.get("headers", []))
-        stream.cross_origin = protocol.cross_origin(answered)
-        sending = Sender(self.store, stream, 0, send, limits, Carrier.of(claim, scope, frames.frame_ms))
-        self.store.open(stream, sending)
-        windows = {
-            "x-omni-frame-ms": f"{frames.frame_ms:g}",
-            "x-omni-cache-win": str(frames.cache_win),
-            "x-omni-client-win": str(frames.client_win),
-            "x-omni-grace-s": f"{limits.grace_s:g}",
-            "x-omni-heartbeat-s": f"{limits.heartbeat_s:g}",
-        }
-        headers = protocol.opening(answered, encoder.media_type, stream.id, turn.first_id, windows)
-        making = ResponseReader(self.store, stream, limits.turn_bytes, 2 * frames.cache_win, self._seldom)
-        return stream, making, sending, Head(200, headers)
+            chat = Chat(
+                self.store, self._settings, form, self._first_id, self._seldom, self._thread, scope, send
+            )
+            await chat.serve(self._app, receive)
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def shutting() -> Message:
@@ -231,22 +155,3 @@ def _configured(environ: Mapping[str, str]) -> Settings:
     except SettingsError as error:
         log.error("settings not usable, so the defaults apply: %s", error)
         return Settings()
-
-
-def _is_event_stream(message: Message) -> bool:
-    if message["type"] != "http.response.start" or message["status"] != 200:
-        return False
-    headers = list(message.get("headers", []))
-    kind = protocol.header(headers, b"content-type") or ""
-    return kind.lower().startswith("text/event-stream") and not protocol.header(headers, b"content-encoding")
-
-
-def _how(task: asyncio.Task[None], stream: ResumableTurn) -> str:
-    """Say how the model server's call ended, in the word that the client is given."""
-    if task.cancelled():
-        return "cancelled"
-    error = task.exception()
-    if error:
-        log.error("the model server failed during a turn of stream %s", stream.name, exc_info=error)
-        return "error"
-    return "done" if stream.turn.encoder.done else "cut"

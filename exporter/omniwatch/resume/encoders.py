@@ -12,7 +12,7 @@ import msgspec
 from omniwatch import frames
 from omniwatch.frames import Kind
 from omniwatch.media import sse, wav
-from omniwatch.resume import speech
+from omniwatch.resume import opus, speech
 from omniwatch.resume.speech import Chat, Cutter
 
 
@@ -27,6 +27,8 @@ class Encoder(Protocol):
     """Turns the model server's events into pieces, and pieces into bytes on the wire."""
 
     media_type: str
+    is_slow: bool
+    """Whether `pieces` computes for long, and belongs in a thread."""
     done: bool
     """Whether the model server has said that the turn is whole."""
 
@@ -50,12 +52,19 @@ class Encoder(Protocol):
 
 
 class BinaryEncoder:
-    """Frames of frames.py: speech as PCM16, text as text, all else as the model server's JSON."""
+    """Frames of frames.py: speech as PCM16 or Opus, text as text, all else as the model server's JSON.
+
+    `opus_bitrate` is what a client asked for that decodes Opus; None for one that does not. Speech that does not fit Opus
+    is PCM16 all the same: the format frame says which it is.
+    """
 
     media_type = frames.MEDIA_TYPE
 
-    def __init__(self, frame_ms: float) -> None:
+    def __init__(self, frame_ms: float, opus_bitrate: int | None = None) -> None:
         self._cutter = Cutter(frame_ms)
+        self._opus_bitrate = opus_bitrate
+        self._packets: opus.PacketEncoder | None = None
+        self.is_slow = opus_bitrate is not None
         self.done = False
 
     def pieces(self, raw: bytes) -> Iterator[Piece]:
@@ -76,26 +85,43 @@ class BinaryEncoder:
     def _speech(self, chat: Chat, pcm: speech.Pcm) -> Iterator[Piece]:
         if self._cutter.format != (pcm.rate_hz, pcm.channels):
             yield from self.rest()
-            samples = round(pcm.rate_hz * self._cutter.frame_ms / 1000)
-            said = {
-                "codec": "pcm16",
-                "sample_rate_hz": pcm.rate_hz,
-                "channels": pcm.channels,
-                "frame_samples": samples,
-            }
-            yield Piece(Kind.FORMAT, json.dumps(said).encode())
-        for samples_view in self._cutter.push(pcm):
-            yield Piece(Kind.SPEECH, samples_view)
+            yield Piece(Kind.FORMAT, json.dumps(self._begin(pcm.rate_hz, pcm.channels)).encode())
+        for samples in self._cutter.push(pcm):
+            yield self._frame(samples)
         if chat.extra:
             if chat.body["choices"][0].get("finish_reason"):
                 yield from self.rest()
             yield Piece(Kind.EVENT, msgspec.json.encode(_with_content(chat.body, "")))
 
+    def _begin(self, rate_hz: int, channels: int) -> dict[str, Any]:
+        """Choose how speech of this format is sent; return what the format frame says."""
+        said = {
+            "codec": "pcm16",
+            "sample_rate_hz": rate_hz,
+            "channels": channels,
+            "frame_samples": round(rate_hz * self._cutter.frame_ms / 1000),
+        }
+        self._packets = None
+        if self._opus_bitrate and opus.fits(rate_hz, channels, self._cutter.frame_ms):
+            self._packets = opus.PacketEncoder(rate_hz, channels, self._cutter.frame_ms, self._opus_bitrate)
+            said |= {
+                "codec": "opus",
+                "bitrate": self._opus_bitrate,
+                "lookahead_ms": self._packets.lookahead_ms,
+            }
+        return said
+
+    def _frame(self, samples: memoryview) -> Piece:
+        return Piece(Kind.SPEECH, self._packets.encode(samples) if self._packets else samples)
+
     def rest(self) -> Iterator[Piece]:
         """Yield what was held back, when the model server has ended."""
         left = self._cutter.flush()
         if left is not None:
-            yield Piece(Kind.SPEECH, left)
+            yield self._frame(left)
+        last = self._packets.rest() if self._packets else None
+        if last is not None:
+            yield Piece(Kind.SPEECH, last)
 
     def wire(self, piece: Piece, frame_id: int, part: int) -> bytes:
         """Return the piece's frame."""
@@ -114,6 +140,7 @@ class SseEncoder:
     """Server-sent events as the model server's own, speech cut to one frame an event; `id` is "frame" or "frame.part"."""
 
     media_type = "text/event-stream"
+    is_slow = False
 
     def __init__(self, frame_ms: float) -> None:
         self._cutter = Cutter(frame_ms)

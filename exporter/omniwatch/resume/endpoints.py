@@ -140,16 +140,16 @@ class Endpoints:
         had_ms = (distance(turn.first_id, request.last_good_id) + 1) * frame_ms
         stream.claim.heard(had_ms, (request.outage_ms or 0.0) / 1000)
         carrier = Carrier.of(stream.claim, scope, frame_ms)
-        sending = Sender(self._store, stream, asked.entry, send, self._settings.resume, carrier)
-        told = False
+        sender = Sender(self._store, stream, asked.entry, send, self._settings.resume, carrier)
+        reported = False
 
         def begun() -> None:
-            nonlocal told
-            if not told:
-                told = True
+            nonlocal reported
+            if not reported:
+                reported = True
                 self._emit(self._resumed(asked, first, max(0, distance(first, sent_before) + 1)))
 
-        await sending.run(Head(status, headers), disconnected(receive), begun)
+        await sender.run(Head(status, headers), disconnected(receive), begun)
 
     def _place(self, at: float, request: ResumeRequest, stream: ResumableTurn) -> GrantedResume:
         if request.attempt is not None:
@@ -249,7 +249,7 @@ class Endpoints:
         await answer(send, Head(204, []), b"")
 
     async def _parsed(self, kind: type[R], scope: Scope, receive: Receive) -> tuple[R, str]:
-        """Read a request. What cannot be read is no client's of ours; of one address only so much is looked at."""
+        """Read a request. An invalid one counts as junk; an address that sends too many gets 429."""
         try:
             return protocol.parse(kind, await read_body(receive), scope["headers"])
         except RefusedError as refusal:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ import msgspec
 from omniwatch import frames
 from omniwatch.events import Count, Millis, Span
 from omniwatch.frames import add
+from omniwatch.resume import opus
 from omniwatch.tap import partial_json, stream_name
 
 CHAT, RESUME, RTX, REALIGN = "/v1/chat/completions", "/v1/resume", "/v1/rtx", "/v1/realign"
@@ -107,14 +109,30 @@ def header(headers: Headers, name: bytes) -> str | None:
 def wanted(headers: Headers) -> Form | None:
     """Say which form of frames is asked for by name, None when none is: any client of events accepts `text/event-stream`."""
     kinds = set()
-    for item in (header(headers, b"accept") or "").lower().split(","):
-        kind, *params = (part.replace(" ", "") for part in item.split(";"))
-        if not {"q=0", "q=0.0", "q=0.00", "q=0.000"}.intersection(params):
-            kinds.add(f"{kind};{RESUMABLE}" if RESUMABLE in params else kind)
+    for kind, params in _accepted(headers):
+        kinds.add(f"{kind};{RESUMABLE}" if RESUMABLE in params else kind)
     if frames.MEDIA_TYPE in kinds:
         return "binary"
     comes_back = "text/event-stream" in kinds and header(headers, STREAM_HEADER)
     return "sse" if f"text/event-stream;{RESUMABLE}" in kinds or comes_back else None
+
+
+def wanted_opus(headers: Headers) -> int | None:
+    """Return the bit rate at which frames are asked for in Opus (`;codec=opus;bitrate=32000`), None where they are not."""
+    for kind, params in _accepted(headers):
+        said = dict(param.partition("=")[::2] for param in params)
+        if kind == frames.MEDIA_TYPE and said.get("codec", "").strip('"') == "opus":
+            rates = {str(rate): rate for rate in opus.BITRATES}
+            return rates.get(said.get("bitrate", "").strip('"'), opus.BITRATES[0])
+    return None
+
+
+def _accepted(headers: Headers) -> Iterator[tuple[str, list[str]]]:
+    """Yield the media types of `Accept`, each with its parameters."""
+    for item in (header(headers, b"accept") or "").lower().split(","):
+        kind, *params = (part.replace(" ", "") for part in item.split(";"))
+        if not {"q=0", "q=0.0", "q=0.00", "q=0.000"}.intersection(params):
+            yield kind, params
 
 
 R = TypeVar("R", ResumeRequest, RtxRequest, RealignRequest)

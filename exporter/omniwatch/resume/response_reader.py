@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from itertools import chain, islice
 
 from omniwatch.frames import Kind, add
 from omniwatch.media import sse
@@ -12,14 +15,32 @@ from omniwatch.resume.store import ResumableTurn, Store
 from omniwatch.system.log import LogThrottle
 
 log = logging.getLogger(__name__)
+BATCH_PIECES = 4
+"""Pieces that a thread makes before the first of them is sent: some 300 ms of speech."""
+
+
+def own_thread() -> Executor:
+    """Return a thread that encodes one turn, in order; it is started with the first work."""
+    return ThreadPoolExecutor(1, "omniwatch-encoder")
 
 
 class ResponseReader:
-    """Reads one answer's body into one turn (a Taker)."""
+    """Reads one answer's body into one turn (a Taker).
+
+    What is slow to encode is encoded in a thread of the turn's own: the model server waits for it, the event loop does not.
+    """
 
     def __init__(
-        self, store: Store, stream: ResumableTurn, max_event_bytes: int, keep_times: int, seldom: LogThrottle
+        self,
+        store: Store,
+        stream: ResumableTurn,
+        max_event_bytes: int,
+        keep_times: int,
+        seldom: LogThrottle,
+        thread: Callable[[], Executor] = own_thread,
     ) -> None:
+        self._thread = thread() if stream.turn.encoder.is_slow else None
+        self._is_encoding = False
         self._store = store
         self._stream = stream
         self._events = sse.Events(max_event_bytes)
@@ -31,21 +52,47 @@ class ResponseReader:
         turn = self._stream.turn
         if turn.ended is not None:
             return
-        size, last_id = turn.size, turn.last_id
+        events: list[bytes] = []
+        too_long: sse.TooLongError | None = None
         try:
             for raw in self._events.feed(body):
-                for piece in self._pieces(raw):
-                    turn.add(piece)
+                events.append(raw)
         except sse.TooLongError as error:
-            log.error("a turn of stream %s cannot be resumed from here on: %s", self._stream.name, error)
+            too_long = error
+        pieces = chain.from_iterable(map(self._pieces, events))
+        if self._thread is None:
+            await self._add(pieces)
+        else:
+            await self._encode(self._thread, pieces)
+        if too_long and turn.ended is None:
+            log.error("a turn of stream %s cannot be resumed from here on: %s", self._stream.name, too_long)
             self.finish("error")
-            return
-        self._note_times(last_id)
-        fits = self._store.grew(self._stream, turn.size - size)
-        self._stream.changed()
+
+    async def _encode(self, thread: Executor, pieces: Iterator[Piece]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._is_encoding = True
+            batch = await loop.run_in_executor(thread, lambda: list(islice(pieces, BATCH_PIECES)))
+            self._is_encoding = False
+            if not batch or self._stream.turn.ended is not None:
+                return
+            await self._add(batch)
+
+    async def _add(self, pieces: Iterable[Piece]) -> None:
+        fits = self._append(pieces)
         while not fits:
             await self._stream.progress()
             fits = self._store.grew(self._stream, 0)
+
+    def _append(self, pieces: Iterable[Piece]) -> bool:
+        turn = self._stream.turn
+        size, last_id = turn.size, turn.last_id
+        for piece in pieces:
+            turn.add(piece)
+        self._note_times(last_id)
+        fits = self._store.grew(self._stream, turn.size - size)
+        self._stream.changed()
+        return fits
 
     def _pieces(self, raw: bytes) -> list[Piece]:
         try:
@@ -71,10 +118,12 @@ class ResponseReader:
         turn = self._stream.turn
         if turn.ended is not None:
             return
-        size, last_id = turn.size, turn.last_id
-        for piece in turn.encoder.rest():
-            turn.add(piece)
+        if not self._is_encoding:
+            # Else the turn was cut off: its thread has the encoder, and the frame that it held back is lost.
+            self._append(turn.encoder.rest())
+        size = turn.size
         turn.finish(reason)
-        self._note_times(last_id)
         self._store.grew(self._stream, turn.size - size)
         self._stream.changed()
+        if self._thread:
+            self._thread.shutdown(wait=False)

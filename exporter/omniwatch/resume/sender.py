@@ -12,7 +12,7 @@ from omniwatch.settings import Resume
 from omniwatch.tap.asgi import Message, Send
 
 BATCH_BYTES = 1 << 16
-"""Bytes handed to the server at once, at most about."""
+"""Bytes handed to the server at once; the last frame may exceed it."""
 FAREWELL_S = 5.0
 """Timeout for the final frame to a replaced connection."""
 
@@ -49,7 +49,7 @@ class Sender:
             self._pump.cancel()
 
     async def run(self, head: Head, left: Awaitable[None], begun: Callable[[], None] = lambda: None) -> None:
-        """Send until the turn has ended, the client has left, or has not read for the length of the grace.
+        """Send until the turn has ended, or the client has left or has read nothing for the grace period.
 
         `begun` is called when the first frames, or the head where there are none yet, have been handed to the network.
         """
@@ -117,7 +117,7 @@ class Sender:
     async def _say(self, head: Head, why: str) -> None:
         turn = self._stream.turn
         word = turn.encoder.ended(why, turn.last_id, 0)
-        # One that was ended before it came to speak has not said its head yet.
+        # An answer that ends before its first byte still needs its head.
         messages: list[Message] = [] if self._headed else [_start(head)]
         messages.append({"type": "http.response.body", "body": word, "more_body": False})
         try:

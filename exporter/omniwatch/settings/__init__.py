@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from functools import lru_cache
@@ -9,11 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import yaml
 from msgspec import Meta, inspect
 
 from omniwatch.settings.alerts import (
-    Device,
+    DeviceAlerts,
     Early,
     ModelServer,
     Monitoring,
@@ -39,13 +39,17 @@ from omniwatch.settings.kinds import (
     Positive,
     Seconds,
     Share,
+    SourceSpec,
     UnitName,
+    Url,
     unfit_text,
 )
 from omniwatch.settings.receivers import Notify, Receivers
-from omniwatch.system import ports
+from omniwatch.system import ports, user_file, user_yaml
 from omniwatch.system.errors import UserError
 
+LOCAL_GRAFANA = "http://127.0.0.1:3000"
+PROJECT_RUNBOOKS = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
 PCM_BYTES_PER_S = 48_000
 """24 kHz, 16 bits, one channel: the model's speech."""
 
@@ -104,6 +108,9 @@ class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     event_streams: bool = True
     """Whether a client that asks for resumption in server-sent events (`Accept: text/event-stream;omniwatch=resume`) gets
     ids and can come back, too. False: only one that asks for binary frames."""
+    opus: bool = True
+    """Whether a client that asks for frames in Opus gets them, a tenth of the bytes. False, or where the model server's
+    Python lacks PyAV with libopus: PCM."""
     max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
     """Turns held at once, those of absent clients included."""
     max_streams_per_address: Annotated[int, Meta(ge=1, le=4096)] = 16
@@ -182,26 +189,38 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address of the model server's own `/metrics`. Empty: it is not scraped, and no alert says that it is
     down."""
     hosts: list[HostName] = []
-    """Names by which browsers reach the sidecar's pages, beside its addresses, localhost, the host's own name and
-    `device`."""
-    runbook_base_url: HttpUrl = "https://github.com/omniwatch/omniwatch/blob/main/runbooks"
-    """Address below which the runbooks' pages stand; alerts link to them."""
+    """Names by which browsers reach the sidecar's pages, and Alertmanager the bridge. Addresses, localhost, the host's own name
+    and `device` need no entry."""
+    runbook_base_url: Url = ""
+    """Address below which the runbooks' pages stand, for links in messages, units and dashboards. Empty: a message names
+    `omniwatch runbook NAME` instead."""
     access: Line = ""
     """How a person reaches this device, for instance `ssh ops@orin.example`: it stands in each message and runbook. Empty:
     not said."""
+
+    @property
+    def centre_runbooks(self) -> str:
+        """What a centre's alert links to: it is about no device to run `omniwatch runbook` on."""
+        return self.runbook_base_url or PROJECT_RUNBOOKS
 
 
 class Grafana(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the dashboards go, pushed over its API or found by its provisioning."""
 
-    url: HttpUrl = "http://127.0.0.1:3000"
-    """Address of Grafana's API."""
+    url: Url = ""
+    """Address of Grafana, for links in messages and for its API. Empty: messages link no dashboard, and
+    `omniwatch dashboards` takes `http://127.0.0.1:3000`."""
     folder: Annotated[str, Meta(min_length=1)] = "Omniwatch"
     """Title of the folder that holds the dashboards."""
     prometheus_url: HttpUrl = "http://127.0.0.1:9090"
     """Prometheus, as Grafana reaches it."""
     dashboards_dir: AbsolutePath = "/var/lib/grafana/dashboards/omniwatch"
     """Directory in which a provisioned Grafana finds the rendered files."""
+
+    @property
+    def api(self) -> str:
+        """Where Grafana is looked for: at a centre, which has one, and at a desk."""
+        return self.url or LOCAL_GRAFANA
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -221,7 +240,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of omniwatch.yaml."""
 
-    sources: Annotated[list[str], Meta(min_length=1)] = msgspec.field(
+    sources: Annotated[list[SourceSpec], Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: ["tail:/run/omniwatch/events.jsonl"]
     )
     """Sources of events, where the command line names none."""
@@ -237,7 +256,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sidecar: SidecarAlerts = SidecarAlerts()
     monitoring: Monitoring = Monitoring()
     resumption: Resumption = Resumption()
-    device: Device = Device()
+    device: DeviceAlerts = DeviceAlerts()
     receivers: Receivers = Receivers()
     notify: Notify = Notify()
     site: Site = Site()
@@ -278,18 +297,25 @@ def load(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    return parse(text, path.name)
+        content = user_file.read(path, user_yaml.MAX_BYTES)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from error
+    return parse(content, path.name)
 
 
-def parse(text: str, name: str = "omniwatch.yaml") -> Settings:
+def digest(settings: Settings) -> str:
+    """Return what two settings have in common where they say the same, however their files are written: a SHA-256."""
+    # A default may be 60 where a file's value is read as 60.0.
+    whole = re.sub(rb"(\d)\.0(?=[,}\]])", rb"\1", msgspec.json.encode(settings))
+    return hashlib.sha256(whole).hexdigest()
+
+
+def parse(text: str | bytes, name: str = "omniwatch.yaml") -> Settings:
     """Validate YAML text. Raises SettingsError that names the setting, what it takes and what it got."""
     try:
-        raw = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SettingsError(f"{name}: {' '.join(str(error).split())}") from error
+        raw = user_yaml.parse(text)
+    except user_yaml.YamlError as error:
+        raise SettingsError(f"{name}: {error}") from error
     try:
         return msgspec.convert({} if raw is None else raw, Settings)
     except msgspec.ValidationError as error:

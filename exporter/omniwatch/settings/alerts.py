@@ -193,7 +193,7 @@ class Monitoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time that one of these must last before `MonitoringFailing` or `CertificateExpiring` fires: at least `window_s`,
     so that a restart is none, and shorter than `lost_window_s`."""
     certificate_days: Positive = 14
-    """Days that a certificate has left, of those that the settings name, below which `CertificateExpiring` fires."""
+    """Days that a certificate has left, of those that are served or that the settings name, below which `CertificateExpiring` fires."""
 
     def __post_init__(self) -> None:
         """Refuse a wait that a single burst fills, or that outlasts what it waits for."""
@@ -217,7 +217,7 @@ class Resumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time over which resumes are counted."""
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeviceAlerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Alerts on what the device does to the model server (alerts/device.rules.yaml)."""
 
     throttled_ticket_share: Share = 0.01

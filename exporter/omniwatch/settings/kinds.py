@@ -69,6 +69,11 @@ UnitName = Annotated[
     str, _like("name of a service, scope or slice", r"^[A-Za-z0-9:_.@\\-]{1,200}\.(service|scope|slice)\Z")
 ]
 
+SOURCE_WORDS = "tail:PATH, journal:UNIT, - or a path (tail:PATH where its name has a colon)"
+SOURCE = r"^(?!(?!tail:|journal:)[A-Za-z][A-Za-z0-9+.-]*:)"
+SourceSpec = Annotated[str, _like(SOURCE_WORDS, SOURCE)]
+"""A source of events. Another word before a colon is taken for a scheme that does not exist, not for a file's name."""
+
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _TEMPLATE = re.compile(r"\{\{")
 _ESCAPED_FOR_TEMPLATES = "site.access"

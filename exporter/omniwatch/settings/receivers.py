@@ -1,6 +1,7 @@
 """The settings of delivery: Alertmanager's receivers, and the chat robots of `omniwatch notify`.
 
-A secret is never in the settings nor in a rendered file: a `_file` names a file that holds it, alone, on one line.
+A secret is never in the settings nor in a rendered file: a `_file` names a file that holds it, alone, on one line. An installation puts
+two of them into the device's alertmanager.yml where `receivers.secrets` says so.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     none."""
     group_interval_s: Seconds = 300
     """Time within which a page that joins a group, and the end of a group, are sent. A group of its own leaves at once."""
+    secrets: Literal["files", "inline"] = "files"
+    """Where Alertmanager finds PagerDuty's key and the mail server's password. `files`: in their files, which takes 0.25 or newer.
+    `inline`: `omniwatch install --with-prometheus` writes them into alertmanager.yml, readable by Alertmanager's account alone."""
     page: Channels = Channels()
     """Alertmanager's own channels for pages."""
     ticket: Channels = Channels()
@@ -76,10 +80,7 @@ class Receivers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Pages that no other receiver takes go to the bridge all the same, and so do tickets where no receiver takes anything.
         Their failures are then counted, and the centre of a fleet sees them.
         """
-        host, port = host_and_port(notify.listen_address)
-        # Where the bridge listens everywhere, it is reached here.
-        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        bridge = f"http://{join_host_port(host, port)}"
+        bridge = notify.url
         taken = {severity for robot in notify.robots for severity in robot.severities}
         nobody = not (
             taken
@@ -133,6 +134,13 @@ class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse an address that is none."""
         host_and_port(self.listen_address)
+
+    @property
+    def url(self) -> str:
+        """Where the bridge is reached: where it listens everywhere, it is reached here."""
+        host, port = host_and_port(self.listen_address)
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"http://{join_host_port(host, port)}"
 
 
 def host_and_port(address: str) -> tuple[str, int]:

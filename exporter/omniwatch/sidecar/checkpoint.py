@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
-from omniwatch.system import atomic_write
+from omniwatch.system import atomic_write, user_file
 from omniwatch.system.errors import UserError
 
 VERSION = 1
@@ -30,13 +33,24 @@ def save(path: Path, payload: bytes) -> None:
     Call it only when the payload has changed. Unless the directory is on a tmpfs, each call is soon a write to the disk:
     ext4 writes out a file that is renamed over another.
     """
+    with suppress(FileNotFoundError):
+        _refuse_foreign(path)
     atomic_write.replace(path, _HEADER.pack(_MAGIC, VERSION, len(payload), zlib.crc32(payload)) + payload)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise OSError for what is no file of this account: it is neither believed nor replaced."""
+    found = path.stat()
+    user_file.regular(found)
+    if found.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, f"belongs to another account, {found.st_uid}")
 
 
 def load(path: Path) -> bytes | None:
     """Return the payload, None if there is no file. Raises CheckpointError, also where it cannot be read."""
     try:
-        raw = path.read_bytes()
+        _refuse_foreign(path)
+        raw = user_file.read(path)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -24,6 +24,7 @@ from omniwatch.settings import Settings, SettingsError
 from omniwatch.sidecar import checkpoint
 from omniwatch.sidecar.clock_step import WallClock, shift_streams
 from omniwatch.sources import Source, SourceError
+from omniwatch.system import leftovers
 from omniwatch.system.log import LogThrottle
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class Sidecar(Collector):
         self._alive_t = monotonic()
         self._reload_ok, self._reload_t = True, clock()
         if state_file is not None:
+            leftovers.remove(state_file)
             self._restore(state_file)
 
     def run(self, stop: threading.Event, alive: Callable[[], None] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""Lock the state directory: two sidecars in one would overwrite each other's counts."""
+"""Lock a state directory: two sidecars in one would overwrite each other's counts, two bridges each other's messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def hold(state_dir: Path) -> int:
         holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
         os.close(fd)
         who = f"process {holder}" if holder.isdecimal() else "another process"
-        raise HeldError(f"{state_dir}: in use by {who}; give each sidecar a --state-dir of its own") from None
+        raise HeldError(f"{state_dir}: in use by {who}; give each its own --state-dir") from None
     except OSError:
         os.close(fd)
         raise

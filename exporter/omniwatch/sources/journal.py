@@ -25,6 +25,11 @@ RAW_PER_BUDGET = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Before a journalctl that failed is started again; each failure doubles it."""
 STDERR_BYTES = 2048
+DAMAGED = re.compile("Invalid field|Bad message")
+"""In journalctl's last words where it ends at an entry that is damaged, and goes to no later one."""
+CURSOR = re.compile(rb"^__CURSOR=([!-~]+)$", re.MULTILINE)
+STEP = ("--output=export", "--output-fields=_TRANSPORT")
+"""In this form journalctl tells an entry's cursor before it reads the fields, of which none that a service can set is told."""
 UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]{1,255}")
 log = logging.getLogger(__name__)
 
@@ -36,13 +41,16 @@ class Record(msgspec.Struct):
     message: str | list[Any] | None = msgspec.field(name="MESSAGE", default="")
 
     def texts(self) -> Iterator[bytes]:
-        """Give the message's values: one, unless the entry has the field several times.
+        """Give the message's values: one, unless the entry has the field several times, which differ.
 
         Raises ValueError for what is neither text nor bytes.
         """
         several = isinstance(self.message, list) and not all(isinstance(byte, int) for byte in self.message)
-        for value in self.message if several and isinstance(self.message, list) else [self.message]:
-            yield value.encode() if isinstance(value, str) else bytes(value or ())
+        values = self.message if several and isinstance(self.message, list) else [self.message]
+        # A damaged entry may refer to one value twice.
+        yield from dict.fromkeys(
+            value.encode() if isinstance(value, str) else bytes(value or ()) for value in values
+        )
 
 
 _record = msgspec.json.Decoder(Record)
@@ -111,11 +119,13 @@ def _read(pipe: IO[bytes]) -> bytes | None:
 class Journal:
     """The messages of `unit` that begin with "{", each entry exactly once over restarts, by the cursor of the last.
 
-    Each start first runs journalctl up to the journal's present end, every boot since the cursor included, and then
-    follows. Without a cursor it begins with the present boot. Where entries behind the cursor were deleted, reading
-    goes on with the next there is. Other messages are no errors; `foreign` counts them. An entry of several lines is
-    taken line by line, and `multiline` counts such entries. journald cuts what a service prints at its LineMax (48 KiB):
-    a longer line arrives as an invalid one and a foreign one.
+    Each start first runs journalctl up to the journal's present end, every boot since the cursor included, until nothing
+    more is found, and then follows. Without a cursor it begins with the present boot. Where entries behind the cursor were
+    deleted, reading goes on with the next there is. Where journalctl ends at a damaged entry, it is run once more to tell
+    that entry's cursor: `invalid` counts the entry, and reading goes on behind it. What journalctl itself no longer finds is
+    lost without a count. Other messages are no errors; `foreign` counts them. An entry of several lines is taken line by
+    line, and `multiline` counts such entries. journald cuts what a service prints at its LineMax (48 KiB): a longer line
+    arrives as an invalid one and a foreign one.
 
     `argv_prefix` is the command with its options, `clock` seconds that never go back. Raises SourceError for what
     cannot be a unit's name; a journalctl that is missing or fails is an `error`, and is tried again.
@@ -142,12 +152,18 @@ class Journal:
         self._argv = [
             *argv_prefix,
             f"--unit={unit}",
-            *("--output=json", "--output-fields=MESSAGE", "--all", "--lines=all", "--quiet", "--no-pager"),
+            *("--all", "--lines=all", "--quiet", "--no-pager"),
         ]
         self._clock = clock
         self._cursor = ""
+        self._is_damaged = False
+        """Whether the cursor is a damaged entry's, with which no reading can begin."""
         self._child: Child | None = None
-        self._following = False
+        self._following = self._stepping = False
+        self._tail = b""
+        """The end of a journalctl's output that is to tell a cursor."""
+        self._begun: set[str] = set()
+        """The cursors that a journalctl began with since entries were last followed: damaged numbers could lead back to one."""
         self._pause_s, self._retry_at = FIRST_PAUSE_S, clock()
         self._buffer = LineBuffer(MAX_RECORD_BYTES)
         self._records: deque[bytes] = deque()
@@ -173,6 +189,7 @@ class Journal:
         """Go on behind that entry. To be called before the first `read`."""
         cursor = state.get("cursor")
         self._cursor = cursor if isinstance(cursor, str) else ""
+        self._is_damaged = False
 
     def close(self) -> None:
         """End journalctl."""
@@ -182,7 +199,7 @@ class Journal:
     def _fetch(self) -> bool:
         """Have a record at hand; False when there is none now."""
         while not self._records:
-            child = self._child or self._start(follow=False)
+            child = self._child or self._start()
             if child is None:
                 return False
             chunk = child.read()
@@ -196,26 +213,33 @@ class Journal:
         return True
 
     def _take(self, chunk: bytes) -> None:
+        if self._stepping:
+            self._tail = (self._tail + chunk)[-CHUNK_BYTES:]
+            return
         self.up, self.error = True, None
         if self._following:
             self._pause_s = FIRST_PAUSE_S
+            self._begun.clear()
         self._records.extend(self._buffer.cut(chunk).splitlines())
         self._count("oversize", self._buffer.oversize)
         self._buffer.oversize = 0
 
-    def _start(self, follow: bool) -> Child | None:
+    def _start(self, *how: str) -> Child | None:
         if self._clock() < self._retry_at:
             return None
-        # Not --after-cursor: where the cursor's entry was deleted, it also swallows the first one left (systemd 252).
+        # --after-cursor only then: where the cursor's entry was deleted, it also swallows the first one left (systemd 252).
         # Not --follow at once: it would leave out what earlier boots have behind the cursor.
-        where = f"--cursor={self._cursor}" if self._cursor else "--boot"
-        argv = [*self._argv, *(["--follow"] if follow else []), where]
+        behind = "--after-cursor" if self._is_damaged else "--cursor"
+        output = how if how == STEP else ("--output=json", "--output-fields=MESSAGE", *how)
+        argv = [*self._argv, *output, f"{behind}={self._cursor}" if self._cursor else "--boot"]
         try:
             self._child = Child(argv)
         except OSError as error:
             self._fail(f"{argv[0]}: {error.strerror or error}")
             return None
-        self._following, self.pid = follow, self._child.pid
+        self._following, self._stepping, self.pid = "--follow" in how, how == STEP, self._child.pid
+        self._tail = b""
+        self._begun.add(self._cursor)
         return self._child
 
     def _next_child(self, child: Child) -> bool:
@@ -224,12 +248,33 @@ class Journal:
         if ending is None:
             return False
         well, why = ending
-        if self._following or not well:
+        if not well and DAMAGED.search(why):
+            if self._stepping:
+                return self._step(why)
+            self._let_go(why)
+            return self._start(*STEP) is not None
+        if self._following or self._stepping or not well:
             self._fail(why)
             return False
         self._let_go(None)
         self.up = True
-        return self._start(follow=True) is not None
+        # Where an index of the journal is damaged, a search from the last entry found goes further than the first one went.
+        return self._start(*(["--follow"] if self._cursor in self._begun else [])) is not None
+
+    def _step(self, why: str) -> bool:
+        """Go behind the damaged entry whose cursor was told last; whether there was one."""
+        cursor = next(map(bytes.decode, reversed(CURSOR.findall(self._tail))), "")
+        is_same = cursor == self._cursor
+        if not cursor or (self._is_damaged if is_same else cursor in self._begun):
+            self._fail(why)
+            return False
+        if not is_same:
+            fields = {"source": self.name, "cursor": cursor}
+            log.warning("an entry of the journal is damaged and left out", extra={"fields": fields})
+            self._count("damaged", 1)
+        self._let_go(None)
+        self._cursor, self._is_damaged = cursor, True
+        return self._start() is not None
 
     def _fail(self, why: str) -> None:
         self._let_go(why)
@@ -238,7 +283,7 @@ class Journal:
         if self._cursor and "seek to cursor" in why:
             fields = {"source": self.name, "error": why}
             log.warning("the cursor remembered is of no use, starting over", extra={"fields": fields})
-            self._cursor = ""
+            self._cursor, self._is_damaged = "", False
 
     def _let_go(self, why: str | None) -> None:
         if self._child:
@@ -258,7 +303,7 @@ class Journal:
             return
         if record.cursor == self._cursor:
             return
-        self._cursor = record.cursor
+        self._cursor, self._is_damaged = record.cursor, False
         if record.message is None:
             self._count("oversize", 1)
         lines = [line for text in texts for line in text.split(b"\n") if line.strip()]

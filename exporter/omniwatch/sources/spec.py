@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from omniwatch.settings.kinds import SOURCE, SOURCE_WORDS
 from omniwatch.sources import Source, SourceError, is_pattern
 
 
@@ -12,6 +14,8 @@ def open_source(spec: str) -> Source:
 
     Nothing is read yet, and what is not there yet is waited for. Raises SourceError.
     """
+    if not re.match(SOURCE, spec):
+        raise SourceError(f"source {spec}: expected {SOURCE_WORDS}")
     kind, colon, rest = spec.partition(":")
     if spec == "-":
         from omniwatch.sources.stdin import Stdin

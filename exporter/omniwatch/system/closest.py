@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
+ALIKE = 0.6
+"""Share of the letters that two names must have in common for one to be taken for the other."""
+
 
 def closest(wanted: str, known: Iterable[str]) -> str:
-    """Return the most similar of the `known` names, whatever their case; "" when there are none.
+    """Return the most similar of the `known` names, whatever their case; "" when none is similar.
 
     Of names with an extension the part before the first dot counts most, and a name that contains what was typed comes
     before one that does not.
@@ -18,7 +21,9 @@ def closest(wanted: str, known: Iterable[str]) -> str:
         typed_stem, stem = _stem(typed), _stem(other)
         return typed_stem in stem or typed in other, _ratio(typed_stem, stem), _ratio(typed, other)
 
-    return max(known, key=similarity, default="")
+    best = max(known, key=similarity, default="")
+    contained, *ratios = similarity(best)
+    return best if contained or max(ratios) >= ALIKE else ""
 
 
 def _stem(name: str) -> str:

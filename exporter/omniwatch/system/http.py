@@ -29,7 +29,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class HttpError(OSError):
-    """An exchange that failed; the message is one line without the address."""
+    """An exchange that failed. The message leaves the address out, as it may hold a token; a server's words are escaped."""
 
 
 class UnreachableError(HttpError):
@@ -155,8 +155,8 @@ class Connection:
 
     def _open_socket(self, host: str, port: int) -> socket.socket:
         if self._proxy is None:
-            return _open_socket(host, port, self.deadline)
-        sock = _open_socket(self._proxy.hostname or "", self._proxy.port or 80, self.deadline)
+            return open_socket(host, port, self.deadline)
+        sock = open_socket(self._proxy.hostname or "", self._proxy.port or 80, self.deadline)
         try:
             _open_tunnel(_Link(sock, self.deadline), join_host_port(host, port), self._proxy)
         except BaseException:
@@ -296,8 +296,8 @@ def _split(url: str, *, credentials: bool = False) -> SplitResult:
     return parts
 
 
-def _open_socket(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """Connect to the first address that answers; each has an equal share of what is left."""
+def open_socket(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """Connect to the first address that answers; each has an equal share of what is left. Raises OSError."""
     addresses = _resolve(host, port, deadline)
     failed: OSError | None = None
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
@@ -381,4 +381,9 @@ def explain(error: Exception) -> str:
 
 def one_line(text: str) -> str:
     """Return a server's words on one line, with what a terminal would take for a command escaped."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in " ".join(text.split()))
+    return escaped(" ".join(text.split()))
+
+
+def escaped(text: str) -> str:
+    """Return a text with what a terminal would take for a command escaped; line breaks stay."""
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)

@@ -29,13 +29,19 @@ class LineFormatter(logging.Formatter):
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         if self._as_json:
-            return json.dumps(fields, ensure_ascii=False, default=str)
+            return _printable(json.dumps(fields, ensure_ascii=False, default=str))
         return " ".join(f"{key}={_value(value)}" for key, value in fields.items())
 
 
 def _value(value: object) -> str:
     text = str(value)
-    return text if text and not any(c in text for c in ' "=\n\t') else json.dumps(text, ensure_ascii=False)
+    is_bare = text and text.isprintable() and not any(c in text for c in ' "=')
+    return text if is_bare else _printable(json.dumps(text, ensure_ascii=False))
+
+
+def _printable(document: str) -> str:
+    """Escape in JSON what it may hold as it is, and a terminal takes for a command: U+007F, U+009B and others."""
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in document)
 
 
 def setup(level: str, form: str, stream: TextIO = sys.stderr) -> None:

@@ -15,7 +15,7 @@ MAX_ANSWER_BYTES = 256 * 2**20
 
 
 class ApiError(Exception):
-    """A query without an answer: `str` is one line without the address, `code` the HTTP status where there is one."""
+    """A query without an answer. The message leaves the address out. `code` is the HTTP status, where there is one."""
 
     def __init__(self, words: str, code: int | None = None) -> None:
         super().__init__(words)

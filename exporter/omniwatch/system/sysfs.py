@@ -9,7 +9,7 @@ from pathlib import Path
 def read_text(path: str | Path) -> str | None:
     """Return a small file's text, stripped; None where it is absent or the kernel refuses (EAGAIN, EIO, EACCES)."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:

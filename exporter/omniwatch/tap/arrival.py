@@ -11,7 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from omniwatch.events import Turn
-from omniwatch.tap.inet_diag import FIN_WAIT2, TIME_WAIT, UNMEASURED_US, Answer, Fault
+from omniwatch.tap.inet_diag import FIN_WAIT2, TIME_WAIT, UNMEASURED_US, Fault, SocketReport
 
 MAX_PAIRS = 64
 MAX_ACKS = 64
@@ -159,7 +159,7 @@ class Connection:
         self.pairs = Pairs()
         self.marks: deque[Mark] = deque()
         """Messages that have not arrived. The event loop appends."""
-        self.answer: Answer | None = None
+        self.answer: SocketReport | None = None
         self._asked_m = 0.0
         self._acks: list[_Acked] = []
         self._last_m = 0.0
@@ -173,7 +173,9 @@ class Connection:
         measured = 0 < info.min_rtt_us < UNMEASURED_US
         return (info.min_rtt_us if measured else info.rtt_us) / 1e6
 
-    def take(self, answer: Answer, now_m: float, handed: int, *, settled: bool) -> list[Arrival] | Fault:
+    def take(
+        self, answer: SocketReport, now_m: float, handed: int, *, settled: bool
+    ) -> list[Arrival] | Fault:
         """Take an answer; return what has arrived since the one before, in order.
 
         `handed` is what was handed on when the question was asked, `settled` whether the server has surely written it.
@@ -202,7 +204,7 @@ class Connection:
             return self._rest(now_m)
         return self._arrived()
 
-    def _note_ack(self, ago_s: float, now_m: float, before: Answer | None) -> None:
+    def _note_ack(self, ago_s: float, now_m: float, before: SocketReport | None) -> None:
         info = self.answer.info if self.answer else None
         was = before.info if before else None
         assert info is not None

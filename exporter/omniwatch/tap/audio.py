@@ -19,6 +19,9 @@ BYTES_PER_SAMPLE = {
     "g711_alaw": 1,
 }
 
+_MAX_DIGITS = 12
+"""Digits of a length that stands for a shortened text: the server's own text may have looked like one."""
+
 
 def duration_ms(text: str, encoding: str | None = None, rate_hz: float | None = None) -> float:
     """Return the milliseconds of base64 audio, its text possibly shortened; 0 where they cannot be told.
@@ -42,7 +45,7 @@ def measure(text: str) -> tuple[bytes, int]:
     head, elided, number = text.partition(ELIDED)
     head = head[:HEAD_BYTES]
     try:
-        size = int(number) if elided else len(text) * 3 // 4 - text.count("=", -2)
+        size = int(number[:_MAX_DIGITS]) if elided else len(text) * 3 // 4 - text.count("=", -2)
         return binascii.a2b_base64(head[: len(head) // 4 * 4]), max(0, size)
     except ValueError:
         return b"", 0

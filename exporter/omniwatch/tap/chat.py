@@ -91,7 +91,7 @@ class ChatObserver:
         self._request: Request | None = None
         self._asked_at: Moment | None = None
         self._events: Events | None = None
-        self._listener: StreamEvents | None = None
+        self._stream_events: StreamEvents | None = None
         self._turn = f"chat-{secrets.token_hex(8)}"
         self._voice: int | None = None
         """The choice that is listened to: the first one that speaks. All choices of a chunk carry the same audio."""
@@ -129,7 +129,7 @@ class ChatObserver:
 
     def over(self, reason: str) -> None:
         """See the end of the request."""
-        if reason == "error" and self._listener is None:
+        if reason == "error" and self._stream_events is None:
             self._end_unheard("error")
         self._finish("aborted" if reason == "cancelled" else "failed")
 
@@ -154,26 +154,26 @@ class ChatObserver:
         self._events = Events(MAX_EVENT_BYTES, strict=False)
         name = self._claim_name()
         self._claim.name(name, self._context.ear)
-        self._listener = self._context.listener(name)
-        self._listener.line = self.line
+        self._stream_events = self._context.stream_events(name)
+        self._stream_events.line = self.line
         if self._request and self._request.modalities:
-            self._ask(self._listener, self._asked_at)
-        self._report_id = self._context.reports.hand_out(self._listener)
+            self._ask(self._stream_events, self._asked_at)
+        self._report_id = self._context.reports.hand_out(self._stream_events)
         return self._report_id
 
     def _end_unheard(self, reason: str) -> None:
         """Report a streamed answer that fails before its first sound. Of any other it is unknown whether it holds speech."""
         streamed = self._request is None or self._request.stream
         if reason != "completed" and streamed and self._asked_at and self._may_speak() and not self._over:
-            self._listener = self._context.listener(self._claim_name())
+            self._stream_events = self._context.stream_events(self._claim_name())
             # Asked as it ends: a question long past would seem a clock set back to another request of the same client.
-            self._ask(self._listener, at=None)
+            self._ask(self._stream_events, at=None)
         self._finish(reason)
 
-    def _ask(self, listener: StreamEvents, at: Moment | None) -> None:
-        listener.start(peer_of(self._scope), "chat", at=at)
-        listener.ask(self._turn, at=at)
-        self._claim.begin(listener.speech_of(self._turn))
+    def _ask(self, stream_events: StreamEvents, at: Moment | None) -> None:
+        stream_events.start(peer_of(self._scope), "chat", at=at)
+        stream_events.ask(self._turn, at=at)
+        self._claim.begin(stream_events.speech_of(self._turn))
 
     def _claim_name(self) -> str:
         user = self._request.user if self._request else None
@@ -195,8 +195,8 @@ class ChatObserver:
             self._finish("completed")
             return
         chunk = read(_chunk, data)
-        listener = self._listener
-        if chunk is None or listener is None or self._over:
+        stream_events = self._stream_events
+        if chunk is None or stream_events is None or self._over:
             return
         if chunk.error is not None:
             self._finish("failed")
@@ -206,9 +206,9 @@ class ChatObserver:
                 if dur_ms <= 0 or self._voice not in (None, choice.index):
                     continue
                 self._voice = choice.index
-                if listener.turn is None:
-                    self._ask(listener, self._asked_at)
-                listener.speak(self._turn, dur_ms)
+                if stream_events.turn is None:
+                    self._ask(stream_events, self._asked_at)
+                stream_events.speak(self._turn, dur_ms)
 
     def _duration_ms(self, choice: Choice) -> float:
         stated = choice.audio_metadata or Waveform()
@@ -225,10 +225,10 @@ class ChatObserver:
         self._over = True
         if self.line and reason == "completed":
             self.line.is_whole = True
-        if self._listener:
-            if reason == "failed" and self._listener.turn is None:
-                self._ask(self._listener, at=None)
-            self._listener.finish_all(reason)
+        if self._stream_events:
+            if reason == "failed" and self._stream_events.turn is None:
+                self._ask(self._stream_events, at=None)
+            self._stream_events.finish_all(reason)
         self._context.speaking_to.discard(self._claimed)
         self._context.reports.set_aside(self._report_id)
 

@@ -27,7 +27,6 @@ class FromClient(msgspec.Struct):
     audio_end_ms: float | None = None
     response_id: str | None = None
     item_id: str | None = None
-    session_id: str | None = None
     last_received_server_event_seq: int = 0
 
 
@@ -63,7 +62,7 @@ class FromServer(msgspec.Struct):
     error: Any = None
 
 
-class Answer(msgspec.Struct):
+class SpokenResponse(msgspec.Struct):
     """One response that speaks: the turn it answers, and how much of it was sent."""
 
     turn: int
@@ -80,15 +79,17 @@ class Holder(Protocol):
 class Conversation:
     """Turns and responses of one session, which a duplex session carries from connection to connection."""
 
-    def __init__(self, listener: StreamEvents) -> None:
-        self.listener = listener
+    def __init__(self, stream_events: StreamEvents, owner: str = "") -> None:
+        self.stream_events = stream_events
+        self.owner = owner
+        """Digest of the `Authorization` that the session began with, "" without one: only its owner takes it up again."""
         self.holder: Holder | None = None
         self.left_m: float | None = None
         """When it was left by its connection, on the clock that never steps."""
         self._turns = 0
         self._asked: int | None = None
         """The turn that waits for its response."""
-        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._answers: OrderedDict[str, SpokenResponse] = OrderedDict()
         """The latest responses by their ids, the current one last. By turns they have no id: theirs is ""."""
 
     def ask(self, at: Moment | None = None) -> None:
@@ -96,7 +97,7 @@ class Conversation:
         if self._asked is None:
             self._turns += 1
             self._asked = self._turns
-            self.listener.ask(self._asked, at=at)
+            self.stream_events.ask(self._asked, at=at)
 
     def begin(self, response: str) -> None:
         """A response begins that answers the turn that waits, if any does."""
@@ -120,9 +121,9 @@ class Conversation:
             dur_ms = max(0.0, stated_ms - answer.sent_ms)
         answer.sent_ms += dur_ms
         if dur_ms > 0:
-            self.listener.speak(answer.turn, dur_ms)
+            self.stream_events.speak(answer.turn, dur_ms)
         elif stated_ms is not None:
-            self.listener.repeat(answer.turn, stated_ms)
+            self.stream_events.repeat(answer.turn, stated_ms)
 
     def played(self, said: FromClient, played_ms: float | None, source: str) -> None:
         """The client's playhead in a response, the current one unless named, and where the client has it from."""
@@ -130,22 +131,22 @@ class Conversation:
         if not response and self._answers:
             response = next(reversed(self._answers))
         if response in self._answers and played_ms is not None:
-            self.listener.heard(self._answers[response].turn, played_ms, source)
+            self.stream_events.heard(self._answers[response].turn, played_ms, source)
 
     def done(self, response: str, reason: str) -> None:
         """A response ended."""
         if response in self._answers:
-            self.listener.finish(self._answers[response].turn, reason)
+            self.stream_events.finish(self._answers[response].turn, reason)
             if not response:
                 del self._answers[response]
 
     def give_up(self, reason: str) -> None:
         """The turn that waits stays without an answer."""
-        self.listener.finish(self._asked, reason)
+        self.stream_events.finish(self._asked, reason)
         self._asked = None
 
-    def _answer(self, response: str, turn: int) -> Answer:
-        answer = self._answers[response] = Answer(turn)
+    def _answer(self, response: str, turn: int) -> SpokenResponse:
+        answer = self._answers[response] = SpokenResponse(turn)
         if len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
         return answer

@@ -17,7 +17,7 @@ from omniwatch.events import Arrived, Event
 from omniwatch.system.log import LogThrottle
 from omniwatch.tap import inet_diag
 from omniwatch.tap.arrival import Arrival, Speech
-from omniwatch.tap.inet_diag import Answer, Fault, Gone, TcpInfo
+from omniwatch.tap.inet_diag import Fault, Gone, SocketReport, TcpInfo
 from omniwatch.tap.line import Line
 
 logger = logging.getLogger("omniwatch.tap")
@@ -186,7 +186,7 @@ class EarThread:
         for line, (handed, passed, passed_m) in zip(lines, counts, strict=True):
             answer = found.get(line, Fault(self._ill))
             arrivals: Iterable[Arrival] = ()
-            if isinstance(answer, Answer):
+            if isinstance(answer, SocketReport):
                 settled = handed == passed == line.handed and now_m - passed_m >= SETTLED_S
                 arrivals = self._heard(line, answer, now_m, handed, settled=settled)
             elif isinstance(answer, Gone):
@@ -197,7 +197,7 @@ class EarThread:
                 yield line, arrival
 
     def _heard(
-        self, line: Line, answer: Answer, now_m: float, handed: int, *, settled: bool
+        self, line: Line, answer: SocketReport, now_m: float, handed: int, *, settled: bool
     ) -> Iterable[Arrival]:
         info, before = answer.info, line.connection.answer
         if line.doubtful and info and 0 < info.min_rtt_us < NEAR_US:
@@ -240,9 +240,9 @@ class EarThread:
             return line.connection.closed(now_m)
         return ()
 
-    def _ask(self, lines: list[Line]) -> dict[Line, Answer | Gone | Fault]:
+    def _ask(self, lines: list[Line]) -> dict[Line, SocketReport | Gone | Fault]:
         """Ask about some lines at once; return the answers that came. Where one is missing, `_ill` says why."""
-        found: dict[Line, Answer | Gone | Fault] = {}
+        found: dict[Line, SocketReport | Gone | Fault] = {}
         begun_m = time.monotonic()
         if begun_m < self._ill_until_m:
             return found

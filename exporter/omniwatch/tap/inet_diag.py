@@ -84,7 +84,7 @@ class TcpInfo(NamedTuple):
     dsack_dups: int
 
 
-class Answer(NamedTuple):
+class SocketReport(NamedTuple):
     """What the kernel says of a connection."""
 
     state: int
@@ -102,7 +102,8 @@ class Answer(NamedTuple):
     def surplus(self) -> int:
         """What was acknowledged and what waits, less what was sent once and what was not yet; 0 on a kernel that does not say.
 
-        It stays as it is, nearly always 0, unless the figures were read at different moments.
+        It does not change, and is nearly always 0, unless the
+        figures were read at different moments.
         """
         info = self.info
         if info is None or self.info_bytes < _BYTES_RETRANS_END:
@@ -173,7 +174,7 @@ def number_of(datagram: bytes) -> int | None:
     return int(_message.unpack_from(datagram)[3]) if len(datagram) >= _message.size else None
 
 
-def answer(datagram: bytes, to: Ends, cookie: bytes = ANY_COOKIE) -> Answer | Gone | Fault:
+def answer(datagram: bytes, to: Ends, cookie: bytes = ANY_COOKIE) -> SocketReport | Gone | Fault:
     """Read the answer to the question about a connection. Never raises on content."""
     if len(datagram) < _message.size:
         return Fault("a cut answer")
@@ -195,7 +196,7 @@ def answer(datagram: bytes, to: Ends, cookie: bytes = ANY_COOKIE) -> Answer | Go
     return _answer(datagram[:size], state, its_cookie, queued)
 
 
-def _answer(datagram: bytes, state: int, cookie: bytes, queued: int) -> Answer | Fault:
+def _answer(datagram: bytes, state: int, cookie: bytes, queued: int) -> SocketReport | Fault:
     info, info_bytes, has_room = None, 0, queued == 0
     at = _message.size + _socket.size
     while at + _attribute.size <= len(datagram):
@@ -218,7 +219,7 @@ def _answer(datagram: bytes, state: int, cookie: bytes, queued: int) -> Answer |
         at += (size + 3) & ~3
     if info is None and state not in (TIME_WAIT, FIN_WAIT2):
         return Fault("an answer without tcp_info")
-    return Answer(state, cookie, queued, has_room, info, info_bytes)
+    return SocketReport(state, cookie, queued, has_room, info, info_bytes)
 
 
 def _refusal(datagram: bytes) -> Gone | Fault:

@@ -59,7 +59,7 @@ class TapContext:
         self.speaking_to: set[str] = set()
         """Names of streams with a chat request under way."""
 
-    def listener(self, name: str) -> StreamEvents:
+    def stream_events(self, name: str) -> StreamEvents:
         """Return a stream of that name, not yet started."""
         return StreamEvents(name, self.put, self.clock, self.monotonic)
 
@@ -82,13 +82,13 @@ class WebsocketObserver(ABC):
     def __init__(self, scope: Scope, context: TapContext) -> None:
         self.context = context
         self.line = context.ear.line(scope)
-        self.listener = context.listener(f"{self.kind}-{secrets.token_hex(8)}")
-        self.listener.line = self.line
+        self.stream_events = context.stream_events(f"{self.kind}-{secrets.token_hex(8)}")
+        self.stream_events.line = self.line
         self._peer = peer_of(scope)
         self._over = False
         self._ids = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(STREAM_PARAMETER, [])[:1]
         for token in self._ids:
-            context.reports.admit(token, self.listener)
+            context.reports.admit(token, self.stream_events)
 
     def received(self, message: Message) -> None:
         """See a message from the client."""
@@ -107,7 +107,7 @@ class WebsocketObserver(ABC):
                 self.server_said(text)
         elif message["type"] == "websocket.accept":
             self.accepted()
-            token = self.context.reports.hand_out(self.listener)
+            token = self.context.reports.hand_out(self.stream_events)
             self._ids.append(token)
             return with_header(message, token)
         elif message["type"] == "websocket.close":
@@ -120,7 +120,7 @@ class WebsocketObserver(ABC):
 
     def known_as(self, token: str) -> None:
         """Let the client report on the stream by an id that it has from the server."""
-        self.context.reports.admit(token, self.listener)
+        self.context.reports.admit(token, self.stream_events)
         self._ids.append(token)
 
     def leave(self, reason: str, outcome: str) -> None:
@@ -129,9 +129,9 @@ class WebsocketObserver(ABC):
             return
         self._over = True
         for token in self._ids:
-            self.context.reports.withdraw(token, self.listener)
-        self.listener.finish_all(outcome)
-        self.listener.end(reason)
+            self.context.reports.withdraw(token, self.stream_events)
+        self.stream_events.finish_all(outcome)
+        self.stream_events.end(reason)
 
     def accepted(self) -> None:
         """The server took the connection."""
@@ -139,7 +139,7 @@ class WebsocketObserver(ABC):
 
     def start(self) -> None:
         """Begin the stream."""
-        self.listener.start(self._peer, self.kind)
+        self.stream_events.start(self._peer, self.kind)
 
     @abstractmethod
     def client_said(self, text: str) -> None:

@@ -7,12 +7,15 @@ import msgspec
 from omniwatch.tap.asgi import Scope
 from omniwatch.tap.conversation import Conversation, FromClient, FromServer
 from omniwatch.tap.observer import TapContext, WebsocketObserver
-from omniwatch.tap.partial_json import read
+from omniwatch.tap.partial_json import ELIDED, read
 from omniwatch.tap.stream_events import Moment
+from omniwatch.tap.stream_name import owner_of
 
 PATHS = ("/v1/realtime", "/v1/duplex")
 MAX_CONVERSATIONS = 256
 """Duplex sessions remembered for a client that comes back; beyond it the one opened longest ago is forgotten."""
+MAX_ID = 256
+"""Characters of a session's id; one under a longer id is not remembered."""
 
 _client = msgspec.json.Decoder(FromClient)
 _server = msgspec.json.Decoder(FromServer)
@@ -29,7 +32,7 @@ class RealtimeObserver(WebsocketObserver):
         self._started = False
         self._resume: tuple[FromClient, float] | None = None
         self._generating_at: Moment | None = None
-        self._hold(Conversation(self.listener))
+        self._hold(Conversation(self.stream_events, owner_of(scope.get("headers", ()))))
 
     def accepted(self) -> None:
         """Not a stream yet: the client may be one that comes back."""
@@ -119,14 +122,14 @@ class RealtimeObserver(WebsocketObserver):
             self._generating_at = None
 
     def _opened(self, said: FromServer) -> None:
-        session = said.session.id if said.session else None
         self._duplex = self._duplex or said.session is not None
-        name = session or said.session_id or said.id
-        if name is None:
+        name = _session_id(said)
+        if not name:
             return
         self.known_as(name)
-        if self._duplex:
-            conversations = self.context.conversations
+        conversations = self.context.conversations
+        former = conversations.get(name)
+        if self._duplex and (former is None or former.owner == self._conversation.owner):
             conversations[name] = self._conversation
             if len(conversations) > MAX_CONVERSATIONS:
                 conversations.popitem(last=False)
@@ -138,14 +141,16 @@ class RealtimeObserver(WebsocketObserver):
         self._resume = None
         latency_ms = max(0.0, (self.context.monotonic() - asked_m) * 1000.0)
         outage_ms = None
-        former = self.context.conversations.get(asked.session_id or "")
-        if result == "hit" and former is not None and former is not self._conversation:
+        # By the server's word, and not by the id that the client asked for: anyone can name another's.
+        former = self.context.conversations.get(_session_id(said))
+        own = self._conversation
+        if result == "hit" and former is not None and former is not own and former.owner == own.owner:
             if former.left_m is not None:
                 outage_ms = max(0.0, (asked_m - former.left_m) * 1000.0)
             self._take_over(former)
         self._start_once()
         last = min(max(asked.last_received_server_event_seq, 0), 2**32 - 1)
-        self.listener.resumed(last, result, latency_ms, outage_ms)
+        self.stream_events.resumed(last, result, latency_ms, outage_ms)
 
     def _result(self, said: FromServer) -> str | None:
         if said.type == "session.resumed":
@@ -165,14 +170,14 @@ class RealtimeObserver(WebsocketObserver):
             before.leave("replaced", "aborted")
         if self._started:
             # The server said something else first, which began a stream of this connection's own.
-            self.listener.finish_all("aborted")
-            self.listener.end("resumed")
+            self.stream_events.finish_all("aborted")
+            self.stream_events.end("resumed")
             self._started = False
         for token in self._ids:
-            self.context.reports.withdraw(token, self.listener)
-            self.context.reports.admit(token, former.listener)
-        self.listener = former.listener
-        self.listener.line = self.line
+            self.context.reports.withdraw(token, self.stream_events)
+            self.context.reports.admit(token, former.stream_events)
+        self.stream_events = former.stream_events
+        self.stream_events.line = self.line
         self._hold(former)
 
     def _hold(self, conversation: Conversation) -> None:
@@ -183,3 +188,9 @@ class RealtimeObserver(WebsocketObserver):
 
 def _response_id(said: FromServer) -> str:
     return said.response_id or (said.response and said.response.id) or ""
+
+
+def _session_id(said: FromServer) -> str:
+    """Return the session that the server names; "" for none, and for an id that is too long."""
+    name = (said.session and said.session.id) or said.session_id or said.id or ""
+    return name if len(name) <= MAX_ID and ELIDED not in name else ""

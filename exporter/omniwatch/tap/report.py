@@ -1,4 +1,4 @@
-"""`POST /omniwatch/rtt`: receive a client's own measurement, addressed by an unguessable id."""
+"""`POST /omniwatch/report`: receive a client's own word on its turn, addressed by an unguessable id."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,9 +14,9 @@ from msgspec import Meta
 from omniwatch.events import Turn
 from omniwatch.system.token_bucket import TokenBucket
 from omniwatch.tap.asgi import Receive, Scope, Send
-from omniwatch.tap.stream_events import StreamEvents
+from omniwatch.tap.stream_events import MAX_PTS_MS, StreamEvents
 
-PATH = "/omniwatch/rtt"
+PATH = "/omniwatch/report"
 MAX_BODY_BYTES = 1024
 MAX_IDS = 4096
 """Ids of live streams; beyond it the one used longest ago is forgotten."""
@@ -25,14 +25,23 @@ MAX_LEFT = 4096
 ID_LENGTH = (16, 64)
 PER_STREAM = (1.0, 5.0)
 """Reports a second of one stream, and how many may come at once."""
-IN_ALL = (50.0, 100.0)
+IN_ALL = (200.0, 200.0)
+
+Reported = Annotated[float, Meta(ge=0, le=MAX_PTS_MS)]
 
 
 class Report(msgspec.Struct):
-    """The body: `turn` is the latest one unless given; `rtt_ms` is text sent to first speech received, in ms."""
+    """The body. `turn` is the latest one unless given. At least one of the three values is there, in ms.
+
+    `rtt_ms` is text sent to first speech received, `played_ms` how much of the turn the client has played, `underrun_ms` for
+    how long in all it has had nothing to play. `source` says where the client has the last two from.
+    """
 
     stream: str
-    rtt_ms: Annotated[float, Meta(ge=0, le=600_000)]
+    rtt_ms: Annotated[float, Meta(ge=0, le=600_000)] | None = None
+    played_ms: Reported | None = None
+    underrun_ms: Reported | None = None
+    source: Literal["player", "framework", "model"] = "player"
     turn: Turn | None = None
 
 
@@ -48,20 +57,20 @@ class Reports:
         self._left: OrderedDict[str, tuple[StreamEvents, TokenBucket]] = OrderedDict()
         self._all = TokenBucket(*IN_ALL, clock())
 
-    def hand_out(self, listener: StreamEvents) -> str:
+    def hand_out(self, stream_events: StreamEvents) -> str:
         """Return a new id for the stream."""
         token = secrets.token_urlsafe(24)
-        self.admit(token, listener)
+        self.admit(token, stream_events)
         return token
 
-    def admit(self, token: str, listener: StreamEvents) -> None:
+    def admit(self, token: str, stream_events: StreamEvents) -> None:
         """Let a stream be known by an id of the server's or the client's; one too short to be secret, or taken, is not."""
         if (
             ID_LENGTH[0] <= len(token) <= ID_LENGTH[1]
             and token not in self._streams
             and token not in self._left
         ):
-            self._streams[token] = listener, TokenBucket(*PER_STREAM, self._clock())
+            self._streams[token] = stream_events, TokenBucket(*PER_STREAM, self._clock())
             if len(self._streams) > MAX_IDS:
                 self._streams.popitem(last=False)
 
@@ -72,9 +81,9 @@ class Reports:
             if len(self._left) > MAX_LEFT:
                 self._left.popitem(last=False)
 
-    def withdraw(self, token: str, listener: StreamEvents) -> None:
+    def withdraw(self, token: str, stream_events: StreamEvents) -> None:
         """Forget an id of the stream."""
-        if self._streams.get(token, (None,))[0] is listener:
+        if self._streams.get(token, (None,))[0] is stream_events:
             del self._streams[token]
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,15 +110,18 @@ class Reports:
         if report.stream in self._streams:
             self._streams.move_to_end(report.stream)
         left = self._left.get(report.stream, (None, self._all))
-        listener, bucket = self._streams.get(report.stream, left)
-        if listener is None:
+        stream_events, bucket = self._streams.get(report.stream, left)
+        if stream_events is None:
             return 404, "no such stream"
+        if report.rtt_ms is report.played_ms is report.underrun_ms is None:
+            return 400, "expected rtt_ms, played_ms or underrun_ms"
         now = self._clock()
         if not (bucket.take(now) and self._all.take(now)):
             return 429, "too many reports"
-        if not listener.measured(report.turn, report.rtt_ms):
-            return 409, "no question of that turn was asked so long ago"
-        return 204, ""
+        why = stream_events.report(
+            report.turn, report.rtt_ms, report.played_ms, report.underrun_ms, report.source
+        )
+        return (409, why) if why else (204, "")
 
 
 async def _answer(send: Send, status: int, why: str) -> None:

@@ -15,10 +15,10 @@ from omniwatch.tap.stream_name import MAX_NAME
 
 MAX_CHUNK_MS = 600_000.0
 MAX_PTS_MS = 1e12
-RATE_ERROR, SLACK_MS = 1.01, 50.0
-"""By how much a client's clock may run faster than the server's, and how much later the server may see a question."""
-MAX_QUESTIONS = 8
-"""Turns of a stream whose question's time is remembered, for reports on them."""
+RATE_ERROR, SLACK_MS = 1.01, 250.0
+"""By how much a client's clock may run faster than the server's, and how much later the server may see what the client does."""
+MAX_TURNS = 8
+"""Turns of a stream that are remembered, for reports on them."""
 
 
 class Moment(NamedTuple):
@@ -26,6 +26,23 @@ class Moment(NamedTuple):
 
     t: float
     m: float
+
+
+class _Turn:
+    """What the server knows of a turn, by which a client's word on it is judged. Times are of the clock that never steps."""
+
+    __slots__ = ("asked_m", "began_m", "handed_ms", "reported_m", "rtt_ms", "speech", "underrun_ms")
+
+    def __init__(self, asked_m: float | None = None, speech: Speech | None = None) -> None:
+        self.asked_m = asked_m
+        self.speech = speech
+        self.began_m: float | None = None
+        """When its first speech was handed over."""
+        self.handed_ms = 0.0
+        self.reported_m: float | None = None
+        """When the client last said how long it had nothing to play."""
+        self.underrun_ms = 0.0
+        self.rtt_ms: float | None = None
 
 
 class StreamEvents:
@@ -50,8 +67,7 @@ class StreamEvents:
         self._put = put
         self._live = False
         self._open: dict[Turn, None] = {}
-        self._questions: dict[Turn, float] = {}
-        self._speeches: dict[Turn, Speech | None] = {}
+        self._turns: dict[Turn, _Turn] = {}
 
     def start(self, peer: str | None, kind: str, at: Moment | None = None) -> None:
         """The client is connected."""
@@ -76,11 +92,8 @@ class StreamEvents:
         self.turn = turn
         self._open[turn] = None
         t, m = at or self.now()
-        self._questions[turn] = m
-        speech = self._speeches[turn] = self.line.speech(self.name, turn) if self.line else None
-        if len(self._questions) > MAX_QUESTIONS:
-            forgotten = next(iter(self._questions))
-            del self._questions[forgotten], self._speeches[forgotten]
+        speech = self.line.speech(self.name, turn) if self.line else None
+        self._remember(turn, _Turn(m, speech))
         ear = "kernel" if speech else None
         self._put(events.TurnStart(t=t, m=m, stream=self.name, turn=turn, chars=chars, ear=ear))
 
@@ -94,18 +107,28 @@ class StreamEvents:
         self._put(
             events.Audio(t=self.clock(), m=self.monotonic(), stream=self.name, dur_ms=dur_ms, turn=turn)
         )
-        speech = self._speeches.get(turn)
-        if speech:
-            speech.handed_ms += dur_ms
-            self.repeat(turn, speech.handed_ms)
+        known = self._turns.get(turn) or self._remember(turn, _Turn())
+        if known.began_m is None:
+            known.began_m = self.monotonic()
+        known.handed_ms += dur_ms
+        if known.speech:
+            known.speech.handed_ms += dur_ms
+            self.repeat(turn, known.speech.handed_ms)
+
+    def _remember(self, turn: Turn, known: _Turn) -> _Turn:
+        self._turns[turn] = known
+        if len(self._turns) > MAX_TURNS:
+            del self._turns[next(iter(self._turns))]
+        return known
 
     def speech_of(self, turn: Turn) -> Speech | None:
         """Return a turn's speech as the ear knows it; None where the turn is not known or not listened to."""
-        return self._speeches.get(turn)
+        known = self._turns.get(turn)
+        return known.speech if known else None
 
     def repeat(self, turn: Turn, upto_ms: float) -> None:
         """The turn's speech up to there is in the message counted last, whether for the first time or again."""
-        speech = self._speeches.get(turn)
+        speech = self.speech_of(turn)
         if speech and self.line:
             self.line.speak(speech, upto_ms)
 
@@ -123,18 +146,53 @@ class StreamEvents:
                 )
             )
 
-    def measured(self, turn: Turn | None, rtt_ms: float) -> bool:
-        """The client reported its own time from text sent to first speech received; without a turn, of the latest.
+    def report(
+        self,
+        turn: Turn | None,
+        rtt_ms: float | None,
+        played_ms: float | None,
+        underrun_ms: float | None,
+        source: str,
+    ) -> str:
+        """Take the client's own word on a turn, without one on the latest; return why it is not believed, else "".
 
-        Returns False, and tells nothing, where there was no such question, or where it was not asked so long ago.
+        `rtt_ms` is text sent to first speech received, `underrun_ms` all the time so far without anything to play. Either
+        all of a report is believed, or nothing.
         """
         turn = self.turn if turn is None else turn
-        asked_m = None if turn is None else self._questions.get(turn)
+        known = None if turn is None else self._turns.get(turn)
+        if known is None:
+            return "no such turn"
         now = self.now()
-        if asked_m is None or rtt_ms > (now.m - asked_m) * 1000.0 * RATE_ERROR + SLACK_MS:
-            return False
-        self._put(events.Rtt(t=now.t, m=now.m, stream=self.name, turn=turn, rtt_ms=rtt_ms))
-        return True
+
+        def elapsed_ms(since_m: float | None) -> float:
+            return -1.0 if since_m is None else _lenient((now.m - since_m) * 1000.0)
+
+        if rtt_ms is not None and rtt_ms > elapsed_ms(known.asked_m):
+            return "rtt_ms: no question of that turn was asked so long ago"
+        if played_ms is not None:
+            if known.began_m is None or played_ms > _lenient(known.handed_ms):
+                return "played_ms: more than was handed over"
+            if played_ms > elapsed_ms(known.began_m):
+                return "played_ms: more than there was time for"
+        if underrun_ms is not None:
+            since_m = known.began_m if known.reported_m is None else known.reported_m
+            if underrun_ms - known.underrun_ms > elapsed_ms(since_m):
+                return "underrun_ms: more than the time since the last report"
+        if rtt_ms is not None and rtt_ms != known.rtt_ms:
+            # A client whose report was not answered says the same again.
+            known.rtt_ms = rtt_ms
+            self._put(events.Rtt(t=now.t, m=now.m, stream=self.name, turn=turn, rtt_ms=rtt_ms))
+        if underrun_ms is not None:
+            more_ms = max(0.0, underrun_ms - known.underrun_ms)
+            known.reported_m, known.underrun_ms = now.m, known.underrun_ms + more_ms
+            self._put(
+                events.Underrun(t=now.t, m=now.m, stream=self.name, turn=turn, ms=more_ms, source=source)
+            )
+        if played_ms is not None and turn is not None:
+            # After the underrun, which the playhead has in it.
+            self.heard(turn, min(played_ms, known.handed_ms), source)
+        return ""
 
     def resumed(self, last_good_id: int, result: str, latency_ms: float, outage_ms: float | None) -> None:
         """A client came back, or was refused."""
@@ -172,6 +230,10 @@ class StreamEvents:
     def now(self) -> Moment:
         """Return the present."""
         return Moment(self.clock(), self.monotonic())
+
+
+def _lenient(ms: float) -> float:
+    return ms * RATE_ERROR + SLACK_MS
 
 
 def peer_of(scope: Scope) -> str | None:

@@ -30,15 +30,22 @@ def stated_name(headers: Iterable[tuple[bytes, bytes]], user: str | None) -> str
     """
     if user and ELIDED in user:
         user = None
-    kind, stated, key = "user", user, ""
+    kind, stated = "user", user
+    headers = [*headers]
     for name, value in headers:
         if name == HEADER and value:
             kind, stated = "name", value.decode("latin-1")
-        elif name == AUTHORIZATION and value:
-            key = "@" + hashlib.sha256(value).hexdigest()[:12]
     if not stated:
         return None
+    owner = owner_of(headers)
+    key = f"@{owner[:12]}" if owner else ""
     named = f"{kind}{key}={stated}"
     if len(named) <= MAX_NAME:
         return named
     return f"{named[:47]}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+
+
+def owner_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the digest of the `Authorization` that a client sends, the last one; "" where it sends none."""
+    sent = [value for name, value in headers if name == AUTHORIZATION and value]
+    return hashlib.sha256(sent[-1]).hexdigest() if sent else ""

@@ -64,15 +64,15 @@ class VideoObserver(WebsocketObserver):
         if said is None:
             return
         if said.type == "video.frame":
-            self.listener.frame(said.pts_ms, said.frame_id)
+            self.stream_events.frame(said.pts_ms, said.frame_id)
         elif said.type == "video.query":
             # The server gives up its answer to the query before.
-            self.listener.finish_all("interrupted")
+            self.stream_events.finish_all("interrupted")
             if not self._silent:
                 self._asked += 1
                 self._waiting += 1
                 chars = len(said.text) if said.text is not None and ELIDED not in said.text else None
-                self.listener.ask(self._asked, chars)
+                self.stream_events.ask(self._asked, chars)
         elif said.type == "session.config":
             self._silent = said.modalities is not None and "audio" not in said.modalities
 
@@ -83,18 +83,18 @@ class VideoObserver(WebsocketObserver):
             return
         turn = self._asked if self._answered is None else self._answered
         if said.type in ("response.output_audio.delta", "response.audio.delta"):
-            self.listener.speak(turn, duration_ms(said.data or "", said.format))
+            self.stream_events.speak(turn, duration_ms(said.data or "", said.format))
         elif said.type in ("response.output_audio.done", "response.audio.done"):
-            self.listener.finish(turn, "completed")
+            self.stream_events.finish(turn, "completed")
         elif said.type == "response.start":
             if self._waiting:
                 self._waiting -= 1
             else:
                 # The model speaks unasked.
-                self.listener.finish_all("interrupted")
+                self.stream_events.finish_all("interrupted")
                 self._asked += 1
             self._answered = self._asked
         elif said.type == "session.done":
-            self.listener.finish_all("completed")
+            self.stream_events.finish_all("completed")
         elif said.type == "error" and (said.message or "").startswith(FATAL_ERRORS):
-            self.listener.finish(self._asked, "failed")
+            self.stream_events.finish(self._asked, "failed")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from omniwatch.host.cgroup import Group, locate
 from omniwatch.settings import Server
+from omniwatch.system import rooted
 from omniwatch.system.sysfs import read_text
 from omniwatch.tune import dropin
 from omniwatch.tune.model import Limit
@@ -36,7 +37,7 @@ def plan(server: Server, group: Group, limit: Limit, weight: int, root: Path = P
             " command instead"
         )
     text = dropin.text(server.unit, limit, weight, burst_file(group))
-    target = dropin.directory(server.unit, root) / dropin.NAME
+    target = rooted.shown(root, dropin.place(server.unit))
     return Plan(limit, weight, text, target, dropin.diff(server.unit, text, root))
 
 
@@ -80,7 +81,8 @@ def revert(server: Server, root: Path = Path("/"), reload: Callable[[], None] | 
 def taken_back(target: Path | None, root: Path = Path("/")) -> str:
     """Say what `revert` returned, and how the drop-ins of other units, such as a slice's, are taken back. Raises OSError."""
     said = f"took back {target}" if target else "nothing to take back"
-    return said + dropin.ways_back(path for path in dropin.own_files(root) if path != target)
+    others = (u for u in dropin.own_units(root) if rooted.shown(root, dropin.place(u)) != target)
+    return said + dropin.ways_back(others, root)
 
 
 def daemon_reload() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
-from pathlib import Path
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 
 from omniwatch.host.cgroup import Limits
-from omniwatch.system import atomic_write
+from omniwatch.system import rooted
 from omniwatch.system.errors import UserError
 from omniwatch.tune.model import Limit
 
 NAME = "50-cpu.conf"
 MODE = 0o644
+_UNITS = PurePosixPath("/etc/systemd/system")
 _MARK = "# Written by `omniwatch tune`"
 _BEFORE = ".before-omniwatch"
 _TOLERANCE = 0.02
@@ -22,9 +25,9 @@ class DropinError(UserError):
     """The drop-in cannot be written or taken back."""
 
 
-def directory(unit: str, root: Path = Path("/")) -> Path:
-    """Where systemd looks for the unit's drop-ins of this machine."""
-    return root / "etc/systemd/system" / f"{unit}.d"
+def place(unit: str) -> PurePosixPath:
+    """Where the unit's drop-in is."""
+    return _UNITS / f"{unit}.d" / NAME
 
 
 def text(unit: str, limit: Limit, weight: int, burst_file: str | None) -> str:
@@ -37,72 +40,98 @@ def text(unit: str, limit: Limit, weight: int, burst_file: str | None) -> str:
         lines += [f"CPUQuota={limit.cores * 100:.4g}%", f"CPUQuotaPeriodSec={limit.period_s * 1000:.0f}ms"]
     lines += ["CPUAccounting=yes", f"CPUWeight={weight}"]
     if limit.burst_s and burst_file:
-        lines += [f"ExecStartPost=-+/bin/sh -c 'echo {limit.burst_s * 1e6:.0f} > {burst_file}'"]
+        burst = f"""'echo {limit.burst_s * 1e6:.0f} > "$$0"'"""
+        lines += [f"ExecStartPost=-+/bin/sh -c {burst} {_word(burst_file)}"]
     return "\n".join(lines) + "\n"
 
 
 def diff(unit: str, wanted: str, root: Path = Path("/")) -> str:
-    """A unified diff from the drop-in that is there to the one wanted; "" when they are the same."""
-    target = directory(unit, root) / NAME
-    now = target.read_text(encoding="utf-8") if target.exists() else ""
-    name = str(target) if now else "/dev/null"
-    return "".join(difflib.unified_diff(now.splitlines(True), wanted.splitlines(True), name, str(target)))
+    """A unified diff from the drop-in that is there to the one wanted; "" when they are the same. Raises OSError."""
+    target = str(rooted.shown(root, place(unit)))
+    try:
+        now = rooted.read(root, place(unit)).decode(errors="replace")
+    except FileNotFoundError:
+        now = ""
+    return "".join(
+        difflib.unified_diff(
+            now.splitlines(True), wanted.splitlines(True), target if now else "/dev/null", target
+        )
+    )
 
 
 def apply(unit: str, wanted: str, reload: Callable[[], None], root: Path = Path("/")) -> Path:
     """Write the drop-in, the one before kept for `revert`, and have systemd read it. Raises DropinError."""
-    target = directory(unit, root) / NAME
-    kept = target.with_name(NAME + _BEFORE)
+    target = place(unit)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists() and not _is_ours(target):
-            atomic_write.replace(kept, target.read_bytes(), mode=MODE, durable=True)
-        atomic_write.replace(target, wanted.encode(), mode=MODE, durable=True)
+        rooted.make_folders(root, target.parent)
+        with _alone(root, unit):
+            if rooted.stat_of(root, target) and not _is_ours(root, unit):
+                rooted.replace(root, _before(unit), rooted.read(root, target), mode=MODE)
+            rooted.replace(root, target, wanted.encode(), mode=MODE)
+            reload()
     except OSError as error:
         raise DropinError(f"{error.filename}: {error.strerror}; tune --apply needs root") from error
-    reload()
-    return target
+    return rooted.shown(root, target)
 
 
 def revert(unit: str, reload: Callable[[], None], root: Path = Path("/")) -> Path | None:
     """Bring back the drop-in of before, or none; returns it, or None when there was nothing to take back. Raises DropinError."""
-    target = directory(unit, root) / NAME
-    kept = target.with_name(NAME + _BEFORE)
-    if not target.exists():
+    target, kept = place(unit), _before(unit)
+    if not rooted.is_folder(root, target.parent):
         return None
-    if not _is_ours(target):
-        raise DropinError(f"{target}: omniwatch did not write this file and leaves it alone")
     try:
-        if kept.exists():
-            kept.replace(target)
-        else:
-            target.unlink()
-            if not any(target.parent.iterdir()):
-                target.parent.rmdir()
+        with _alone(root, unit):
+            found, has_kept = rooted.stat_of(root, target) is not None, has_before(unit, root)
+            # Killed before systemd had read it, an earlier one left the file as it was before, and the copy of it.
+            is_back = found and has_kept and rooted.read(root, kept) == rooted.read(root, target)
+            if found and not is_back and not _is_ours(root, unit):
+                raise DropinError(
+                    f"{rooted.shown(root, target)}: omniwatch did not write this file and leaves it alone"
+                )
+            if has_kept:
+                rooted.replace(root, target, rooted.read(root, kept), mode=MODE)
+            else:
+                rooted.remove(root, target)
+            reload()
+            rooted.remove(root, kept)
+            if not rooted.names(root, target.parent):
+                rooted.remove_empty(root, target.parent)
     except OSError as error:
         raise DropinError(f"{error.filename}: {error.strerror}; tune --revert needs root") from error
-    reload()
-    return target
+    return rooted.shown(root, target) if found or has_kept else None
 
 
-def own_files(root: Path = Path("/")) -> list[Path]:
-    """Every drop-in that `apply` wrote, of whichever unit. One that was there before is not among them. Raises OSError."""
-    return sorted(path for path in directory("*", root).parent.glob(f"*.d/{NAME}") if _is_ours(path))
+@contextmanager
+def _alone(root: Path, unit: str) -> Iterator[None]:
+    """Keep a second one out of the folder, and remove what one that was killed left there. Raises DropinError, OSError."""
+    target = place(unit)
+    with rooted.lock(root, target.parent) as is_alone:
+        if not is_alone:
+            raise DropinError(
+                f"{rooted.shown(root, target)}: another `omniwatch tune` is at work here; run this again"
+            )
+        rooted.remove_staged(root, target.parent, (target.name, _before(unit).name))
+        yield
 
 
-def unit_of(path: Path) -> str:
-    """The unit that a drop-in is of."""
-    return path.parent.name.removesuffix(".d")
+def own_units(root: Path = Path("/")) -> list[str]:
+    """Every unit whose drop-in `apply` wrote. One that was there before is not among them. Raises OSError."""
+    units = [name.removesuffix(".d") for name in rooted.names(root, _UNITS) if name.endswith(".d")]
+    return [unit for unit in units if _is_ours(root, unit)]
 
 
-def ways_back(paths: Iterable[Path]) -> str:
-    """How to take each of these drop-ins back, in words that follow others."""
-    return "".join(f"; `omniwatch tune --unit {unit_of(path)} --revert` takes {path} back" for path in paths)
+def ways_back(units: Iterable[str], root: Path = Path("/")) -> str:
+    """How to take the drop-in of each unit back, in words that follow others."""
+    return "".join(
+        f"; `omniwatch tune --unit {unit} --revert` takes {rooted.shown(root, place(unit))} back"
+        for unit in units
+    )
 
 
-def has_before(path: Path) -> bool:
+def has_before(unit: str, root: Path = Path("/")) -> bool:
     """Whether `revert` brings another drop-in back in the place of this one."""
-    return path.with_name(NAME + _BEFORE).is_file()
+    found = rooted.stat_of(root, _before(unit))
+    return found is not None and stat.S_ISREG(found.st_mode)
 
 
 def mismatch(limit: Limit, weight: int, taken: Limits | None) -> str:
@@ -122,8 +151,22 @@ def mismatch(limit: Limit, weight: int, taken: Limits | None) -> str:
     return ""
 
 
-def _is_ours(path: Path) -> bool:
-    return path.is_file() and path.read_bytes().startswith(_MARK.encode())
+def _before(unit: str) -> PurePosixPath:
+    return place(unit).with_name(NAME + _BEFORE)
+
+
+def _is_ours(root: Path, unit: str) -> bool:
+    found = rooted.stat_of(root, place(unit))
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return False
+    return rooted.read(root, place(unit), len(_MARK), cut=True) == _MARK.encode()
+
+
+def _word(text: str) -> str:
+    """Write a text as one word of a command that systemd takes as it is: no escape, specifier or variable in it."""
+    for sign, written in {"\\": r"\\", '"': r"\"", "\n": r"\n", "%": "%%", "$": "$$"}.items():
+        text = text.replace(sign, written)
+    return f'"{text}"'
 
 
 def _quota(cores: float | None) -> str:

@@ -20,6 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from omniwatch import __version__
+from omniwatch.system import places
 from omniwatch.system.errors import UserError
 from omniwatch.web.origin import guarded
 from omniwatch.web.response import Response
@@ -43,8 +44,8 @@ class Pages:
 
     `streams` gives the live streams as JSON values: `stream` (the slot, None when it has none), `id`, `peer`, `state`, `drift_ms`,
     `rtt_ms`, `rtt_vantage` and whatever else there is. `ready`, `healthy` and `reload` give whether it is so (done) and a line that says
-    why. `hosts` are the names by which browsers may ask for what people look at. `max_requests` bounds the scrapes at work at once; 0: no
-    bound.
+    why. `hosts` are the names by which browsers may ask for what people look at. `digest` is that of the settings in use. `max_requests`
+    bounds the scrapes at work at once; 0: no bound.
     """
 
     registry: Collector
@@ -55,6 +56,7 @@ class Pages:
     telemetry_path: str = "/metrics"
     max_requests: int = 40
     hosts: Callable[[], Iterable[str]] = tuple
+    digest: Callable[[], str] = str
 
 
 def respond(environ: dict[str, Any], start_response: Start, response: Response) -> list[bytes]:
@@ -89,6 +91,7 @@ def make_app(pages: Pages) -> WsgiApp:
         "/streams.json": Route(READ, guarded(lambda environ: _streams(pages), pages.hosts)),
         "/-/healthy": Route(READ, lambda environ: _verdict(pages.healthy, "503 Service Unavailable")),
         "/-/ready": Route(READ, lambda environ: _verdict(pages.ready, "503 Service Unavailable")),
+        places.CONFIG_DIGEST: Route(READ, lambda environ: Response("200 OK", f"{pages.digest()}\n".encode())),
         "/-/reload": Route(
             ("POST",),
             guarded(lambda environ: _verdict(pages.reload, "500 Internal Server Error"), pages.hosts),

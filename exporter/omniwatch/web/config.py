@@ -9,15 +9,18 @@ import logging
 import re
 import ssl
 import threading
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import yaml
 from msgspec import Meta
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from omniwatch.system import user_yaml
+from omniwatch.system.certificates import families
 from omniwatch.system.errors import UserError
 from omniwatch.web.tls import REFUSED, TlsServer, make_context
 
@@ -36,8 +39,15 @@ DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+MAX_MESSAGE = 1000
+"""Characters of an error: it may quote a name that the file gives."""
+
+
 class WebConfigError(UserError):
-    """The web configuration does not hold. The message: file, setting, what is wrong, and no secret."""
+    """The web configuration does not hold. The message: file, setting, what is wrong, and no secret. A long one is cut."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…")
 
 
 class HttpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +75,10 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class WebConfig:
-    """What holds for connections and requests. `users` maps names to bcrypt hashes, `interval_s` 0 is no limit."""
+    """What holds for connections and requests. `users` maps names to bcrypt hashes, `interval_s` 0 is no limit.
+
+    `expires` says by file when the certificates that `tls` holds expire, None where that cannot be told.
+    """
 
     tls: ssl.SSLContext | None = None
     allowed_sans: tuple[str, ...] = ()
@@ -73,6 +86,7 @@ class WebConfig:
     users: tuple[tuple[bytes, bytes], ...] = ()
     interval_s: float = 0.0
     burst: int = 1
+    expires: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def load(path: Path) -> WebConfig:
@@ -80,26 +94,13 @@ def load(path: Path) -> WebConfig:
     return _build(_parse(path), path)
 
 
-def certificate_files(path: Path) -> dict[str, Path]:
-    """Return the files of certificates that the file names, by setting. Raises WebConfigError."""
-    tls = _parse(path).tls_server_config
-    named = tls.files() if tls else {}
-    return {setting: path.parent / file for setting, file in named.items() if setting != "key_file"}
-
-
 def _parse(path: Path) -> Document:
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = user_yaml.load(path)
     except OSError as error:
         raise WebConfigError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise WebConfigError(f"{path.name}: not UTF-8: {error.reason}") from error
-    except yaml.MarkedYAMLError as error:
-        # Without the excerpt that PyYAML shows: the line at fault may hold a hash.
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise WebConfigError(f"{path.name}: {line}{error.problem}") from error
-    except yaml.YAMLError as error:
-        raise WebConfigError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
+    except user_yaml.YamlError as error:
+        raise WebConfigError(f"{path.name}: {error}") from error
     raw = {} if raw is None else raw
     tls = raw.get("tls_server_config") if isinstance(raw, dict) else None
     for setting, why in REFUSED.items():
@@ -136,20 +137,21 @@ def _explain(message: str) -> str:
 
 def _build(document: Document, path: Path) -> WebConfig:
     tls, limit = document.tls_server_config, document.rate_limit
-    context = None
+    made = None
     try:
         if tls:
             try:
-                context = make_context(tls, path.parent)
+                made = make_context(tls, path.parent)
             except ValueError as error:
                 raise ValueError(f"tls_server_config.{error}") from error
         return WebConfig(
-            context,
+            made.context if made else None,
             tuple(tls.client_allowed_sans) if tls else (),
             _headers(document.http_server_config.headers),
             _users(document.basic_auth_users),
             _seconds(limit.interval) if limit else 0.0,
             limit.burst if limit else 1,
+            made.expires if made else {},
         )
     except ValueError as error:
         raise WebConfigError(f"{path.name}: {error}") from error
@@ -179,6 +181,9 @@ def _users(users: dict[str, str]) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _seconds(interval: str) -> float:
+    """Read a duration as Go's time.ParseDuration does, which exporter-toolkit uses: without the days, weeks and years of
+    Prometheus' own durations (desk/durations.py).
+    """
     if interval == "0":
         return 0.0
     parts = DURATION.findall(interval)
@@ -213,6 +218,10 @@ class WatchedConfig:
             if any(_signature(file) != seen for file, seen in self._seen.items()):
                 self._reload()
             return self._config
+
+    def expires(self) -> Mapping[str, float | None]:
+        """Return when the certificates in use expire, by file; None where that cannot be told."""
+        return self.current().expires
 
     def _reload(self) -> None:
         try:
@@ -258,3 +267,22 @@ def _signature(path: Path) -> Signature:
     except OSError:
         return None
     return now.st_mtime_ns, now.st_size, now.st_ino
+
+
+class Served(Collector):
+    """The families of a web configuration: whether the file is in use as it stands, and when its certificates expire."""
+
+    def __init__(self, config: WatchedConfig, *, certificates: bool = True) -> None:
+        self._config = config
+        self._certificates = certificates
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the families of one scrape."""
+        expires = self._config.expires()
+        yield GaugeMetricFamily(
+            "omniwatch_web_config_last_reload_successful",
+            "Whether the web configuration in use is the one on the disk.",
+            float(self._config.error is None),
+        )
+        if self._certificates:
+            yield from families(expires)

@@ -6,11 +6,12 @@ import io
 import logging
 import socket
 import time
-from typing import IO, Any, cast
+from typing import IO, Any, BinaryIO, cast
 from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from omniwatch.web import WsgiApp
+from omniwatch.web.body import Body, length_of
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +20,8 @@ REQUEST_S = 10.0
 RESPONSE_S = 30.0
 """How long the answer may take from then on, to the last byte sent."""
 NAME = "omniwatch"
-MAX_BODY_BYTES = 99_999
-"""How much of a request's body is read, to be thrown away."""
+MAX_SKIPPED_BYTES = 4 * 2**20
+"""How much of a request's body is thrown away where the page leaves it unread."""
 
 
 class TimedSocket(io.RawIOBase):
@@ -104,18 +105,14 @@ class Handler(WSGIRequestHandler):
             return
         if not self.parse_request():
             return
-        self._skip_body()
+        body = Body(cast("BinaryIO", self.rfile), length_of(self.headers.get("Content-Length")) or 0)
         wfile = cast("IO[bytes]", self.wfile)
-        exchange = _Exchange(self.rfile, wfile, self.get_stderr(), self.get_environ())
+        exchange = _Exchange(cast("IO[bytes]", body), wfile, self.get_stderr(), self.get_environ())
         # Empty, so that the process's environment is not copied into that of each request.
         exchange.os_environ = {}
         exchange.run(self.server.app)
-
-    def _skip_body(self) -> None:
         # Closing on unread bytes resets the connection, and the client may lose the answer.
-        length = self.headers.get("Content-Length", "0")
-        if length.isdecimal():
-            self.rfile.read(MAX_BODY_BYTES if len(length) > 5 else int(length))
+        body.skip(MAX_SKIPPED_BYTES)
 
     def log_message(self, text: str, *values: Any) -> None:
         """Log requests for debugging only: a scrape a second would fill the log."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from omniwatch.web.response import Response
 
-Answer = Callable[[dict[str, Any]], Response]
+PageAnswer = Callable[[dict[str, Any]], Response]
 _HOST = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::[0-9]{0,5})?")
 
 
-def guarded(answer: Answer, hosts: Callable[[], Iterable[str]]) -> Answer:
+def guarded(answer: PageAnswer, hosts: Callable[[], Iterable[str]]) -> PageAnswer:
     """Return a page that answers only where it is asked for by an address or by one of its names, by no page but its own.
 
     Programs send no `Origin`, old ones no `Host`: they pass.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import re
 import socket
@@ -11,20 +10,22 @@ import ssl
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
+
+from prometheus_client import CollectorRegistry
 
 from omniwatch.system.errors import UserError
 from omniwatch.system.hostport import join_host_port
 from omniwatch.system.log import LogThrottle
 from omniwatch.web import WsgiApp
 from omniwatch.web.auth import Guard
-from omniwatch.web.config import WatchedConfig, WebConfig
+from omniwatch.web.config import Served, WatchedConfig, WebConfig
 from omniwatch.web.handler import AppServer, Handler
 from omniwatch.web.tls import names_allowed_san
+from omniwatch.web.waiting_line import Places
 
 log = logging.getLogger(__name__)
 
@@ -43,32 +44,6 @@ WILDCARDS = ("::", "0.0.0.0")
 
 class ListenError(UserError):
     """An address that cannot be listened on."""
-
-
-class Places:
-    """Connections at once, in all and from one address; some are kept for loopback."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._taken: Counter[str] = Counter()
-
-    def take(self, address: str) -> bool:
-        """Take a place for a connection, if there is one for its address."""
-        here = ipaddress.ip_address(address.partition("%")[0].removeprefix("::ffff:")).is_loopback
-        most = self._most if here else self._most - self._most // KEPT_SHARE
-        with self._lock:
-            if self._taken.total() >= most or self._taken[address] >= MAX_PER_ADDRESS:
-                return False
-            self._taken[address] += 1
-            return True
-
-    def give_back(self, address: str) -> None:
-        """Give a place back."""
-        with self._lock:
-            self._taken[address] -= 1
-            if not self._taken[address]:
-                del self._taken[address]
 
 
 class _Listener(ThreadingMixIn, AppServer):
@@ -201,24 +176,29 @@ class WebServer:
 def serve(
     addresses: Sequence[str],
     app: WsgiApp,
-    web_config: Path | None = None,
+    web_config: Path | WatchedConfig | None = None,
     *,
+    named: str = "--web.listen-address",
+    registry: CollectorRegistry | None = None,
     max_connections: int = MAX_CONNECTIONS,
 ) -> WebServer:
     """Serve the application at each address: `host:port`, `[IPv6]:port` or `:port`, with port 0 for any free one.
 
-    `web_config` is a file as in config.py; it is watched. Raises ListenError or WebConfigError, and then
-    listens nowhere.
+    `web_config` is a file as in config.py; it is watched, and `registry` is given its families. `named` is the flag or the
+    setting that gave the addresses. Raises ListenError or WebConfigError, and then listens nowhere.
     """
     config: Callable[[], WebConfig] = WebConfig
     if web_config is not None:
-        config = WatchedConfig(web_config).current
+        watched = WatchedConfig(web_config) if isinstance(web_config, Path) else web_config
+        config = watched.current
         app = Guard(app, config, time.monotonic)
-    places = Places(max_connections)
+        if registry is not None:
+            registry.register(Served(watched))
+    places = Places(max_connections, MAX_PER_ADDRESS, max_connections // KEPT_SHARE)
     listeners: list[_Listener] = []
     try:
         for address in addresses:
-            listeners.append(_listen(address, app, config, places))
+            listeners.append(_listen(address, named, app, config, places))
     except ListenError:
         for listener in listeners:
             listener.server_close()
@@ -226,12 +206,12 @@ def serve(
     return WebServer(listeners, config().tls is not None)
 
 
-def _listen(address: str, app: WsgiApp, config: Callable[[], WebConfig], places: Places) -> _Listener:
+def _listen(
+    address: str, named: str, app: WsgiApp, config: Callable[[], WebConfig], places: Places
+) -> _Listener:
     parts = ADDRESS.fullmatch(address)
     if not parts or int(parts["port"]) > 65535:
-        raise ListenError(
-            f'--web.listen-address: expected host:port, such as 127.0.0.1:9842 or :9842, got "{address}"'
-        )
+        raise ListenError(f'{named}: expected host:port, such as 127.0.0.1:9842 or :9842, got "{address}"')
     try:
         host, port = parts["six"] or parts["host"] or "", int(parts["port"])
         if not host and socket.has_dualstack_ipv6():
@@ -242,4 +222,6 @@ def _listen(address: str, app: WsgiApp, config: Callable[[], WebConfig], places:
         return _Listener(family, (str(where[0]), port), app, config, places)
     except OSError as error:
         why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
-        raise ListenError(f"--web.listen-address {address}: cannot listen: {why}") from error
+        raise ListenError(f"{named} {address}: cannot listen: {why}") from error
+    except UnicodeError as error:
+        raise ListenError(f"{named} {address}: not the name of a host") from error

@@ -9,9 +9,12 @@ import ipaddress
 import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+
+from omniwatch.system import user_file
+from omniwatch.system.certificates import expires_t
 
 INLINE = "PEM text in this file is not read; write it to a file of its own and name that"
 REFUSED = {
@@ -65,7 +68,14 @@ class TlsServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {name: file for name, file in named.items() if file or name != "client_ca_file"}
 
 
-def make_context(tls: TlsServer, base: Path) -> ssl.SSLContext:
+class Tls(NamedTuple):
+    """A context, and when the certificates that it holds expire, by file; None where that cannot be told."""
+
+    context: ssl.SSLContext
+    expires: dict[str, float | None]
+
+
+def make_context(tls: TlsServer, base: Path) -> Tls:
     """Return the context; files are relative to `base`. Raises ValueError: "setting: what is wrong"."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -77,11 +87,23 @@ def make_context(tls: TlsServer, base: Path) -> ssl.SSLContext:
         raise ValueError(f"max_version: {tls.max_version} is below min_version {tls.min_version}")
     _choose_ciphers(context, tls.cipher_suites)
     paths = {setting: base / file for setting, file in tls.files().items()}
-    for setting, path in paths.items():
-        _must_be_readable(setting, path)
+    texts = {setting: _read(setting, path) for setting, path in paths.items()}
     _load_certificate(context, paths["cert_file"], paths["key_file"])
     _ask_clients(context, tls, paths.get("client_ca_file"))
-    return context
+    # OpenSSL has read the files by itself. What was read before it is what it holds if it is the same after it.
+    for setting, path in paths.items():
+        if _read(setting, path) != texts[setting]:
+            raise ValueError(f"{setting}: {path}: changed while it was read")
+    # A certificate that is its own authority is one file, and then it is what is served that counts.
+    held = [setting for setting in ("client_ca_file", "cert_file") if setting in paths]
+    return Tls(context, {str(paths[setting]): _expires_t(setting, texts[setting]) for setting in held})
+
+
+def _expires_t(setting: str, pem: bytes) -> float | None:
+    try:
+        return expires_t(pem, of_authorities=setting == "client_ca_file")
+    except ValueError:
+        return None
 
 
 def _one_of(setting: str, value: str, known: Mapping[str, Any]) -> Any:
@@ -105,9 +127,9 @@ def _choose_ciphers(context: ssl.SSLContext, suites: list[str]) -> None:
         raise ValueError(f"cipher_suites: OpenSSL here has none of them: {error.reason}") from error
 
 
-def _must_be_readable(setting: str, path: Path) -> None:
+def _read(setting: str, path: Path) -> bytes:
     try:
-        path.read_bytes()
+        return user_file.read(path)
     except OSError as error:
         raise ValueError(f"{setting}: {path}: {error.strerror}") from error
 

@@ -78,7 +78,7 @@ def test_every_rendered_rule_is_read_and_its_expression_understood():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("groups: {", "x.yaml: while parsing"),
+        ("groups: {", "x.yaml: line 1: did not find expected"),
         ("groups: [{name: g, rules: [{alert: A}]}]", "x.yaml: Object missing required field `expr`"),
         ("groups: [{name: g, rules: [{alert: A, expr: 1, for: soon}]}]", "x.yaml: expected a duration"),
     ],

@@ -100,14 +100,26 @@ def test_the_report_tells_apart_what_fired_was_silent_and_cannot_be_told():
         "silent:\n"
         "  Calm\n"
         "\n"
-        "not in the recording:\n"
-        "  Hot (jetson_throttle_alert)\n"
+        "not in the recording: 1 rule (--verbose names them)\n"
         "\n"
         "not told, as all that is scraped is taken to be up and the sidecar in good health:\n"
         "  Down\n"
         "\n"
         "Prometheus refuses Broken: many-to-many matching not allowed\n"
     )
+
+
+def test_a_long_list_of_what_the_recording_lacks_is_folded_and_named_when_asked_for():
+    rules = [Verdict(rule(f"Hot{n}"), Standing.MISSING, ["jetson_throttle_alert"], []) for n in range(22)]
+    partly = [Verdict(rule(f"Part{n}"), Standing.JUDGED, ["node_load1"], []) for n in range(3)]
+    found = findings(*rules, *partly)
+    brief, whole = report(found), report(found, verbose=True)
+    assert "Hot1" not in brief
+    assert "node_load1" not in brief
+    assert "\nnot in the recording: 22 rules (--verbose names them)\n" in brief
+    assert "\nin part not in the recording: 3 rules (--verbose names them)\n" in brief
+    assert all(f"Hot{n} (jetson_throttle_alert)" in " ".join(whole.split()) for n in range(22))
+    assert all(f"Part{n} (node_load1)" in whole for n in range(3))
 
 
 def test_the_json_holds_every_rule_with_its_outcome():

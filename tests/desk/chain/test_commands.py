@@ -71,7 +71,7 @@ def test_a_result_is_read_back_and_fits_the_schema(tmp_path: Path) -> None:
 def test_results_are_merged_into_one_table(tmp_path: Path) -> None:
     native = written(tmp_path / "native.json", result("native"))
     cascade = written(tmp_path / "cascade.json", result("cascade", [1.0 + n / 1000 for n in range(100)]))
-    done = bench("merge", native, cascade, "--json", tmp_path / "both.json", "--markdown", tmp_path / "t.md")
+    done = bench("merge", native, cascade, "--out", tmp_path / "both.json", "--markdown", tmp_path / "t.md")
     assert done.exit_code == 0, done.output
     head, line = (
         next(x for x in done.output.splitlines() if word in x) for word in ("native x1", "first audio")
@@ -197,7 +197,7 @@ def test_two_runs_of_one_chain_each_are_compared_across() -> None:
 )
 def test_what_the_user_can_mend_is_one_line(words: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "q.wav").write_bytes(wav(0.5))
-    done = bench("chain", tmp_path, *words, "--json", tmp_path / "out.json")
+    done = bench("chain", tmp_path, *words, "--out", tmp_path / "out.json")
     assert done.exit_code == 2, done.output
     assert said in done.output
     assert not (tmp_path / "out.json").exists()

@@ -17,7 +17,7 @@ from omniwatch.desk.plan.released import RELEASED
 DOCS = CLONE / "docs"
 
 
-@pytest.mark.parametrize("name", [plan_pages.PLAN, plan_pages.CLAIMS])
+@pytest.mark.parametrize("name", [plan_pages.PLAN, plan_pages.PLAN_ZH, plan_pages.CLAIMS])
 def test_what_is_generated_is_fresh(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == plan_pages.pages(DOCS)[DOCS / name], "make plan-pages"
 

@@ -112,7 +112,7 @@ def test_the_list_states_what_each_should_look_like():
     [
         (
             ["--scenario", "stedy"],
-            r"no scenario 'stedy' \(did you mean steady\?\); there are steady, progressive",
+            r"no scenario 'stedy'; the closest is 'steady'; there are steady, progressive",
         ),
         (["--scenario", "x9"], "no scenario 'x9'; there are steady, "),
         ([], "which --scenario"),

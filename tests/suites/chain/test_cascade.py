@@ -40,7 +40,7 @@ def benchmark(
         urls = [f"--{part}={observer.url}" for part, observer in observers.items()]
         done = omniwatch(
             "bench", "chain", str(questions), *urls, *watches, f"--turns={TURNS}", f"--warmup={WARMUP}",
-            f"--timeout={PATIENCE_S}", f"--body=llm={SHORT}", f"--json={folder / 'cascade.json'}", f"--plot={folder / 'cascade.svg'}",
+            f"--timeout={PATIENCE_S}", f"--body=llm={SHORT}", f"--out={folder / 'cascade.json'}", f"--plot={folder / 'cascade.svg'}",
         )  # fmt: skip
         for observer in observers.values():
             observer.close()

@@ -65,7 +65,14 @@ class Run:
         self.exposed = {name: Exposed() for name in SCENARIOS}
         for name in SCENARIOS:
             address = f"127.0.0.1:{free_port()}"
-            command = [sys.executable, "-m", "omniwatch", "exporter", f"tail:{self.events(name)}"]
+            command = [
+                sys.executable,
+                "-m",
+                "omniwatch",
+                "exporter",
+                "--config.file=/dev/null",
+                f"tail:{self.events(name)}",
+            ]
             self.sidecars[name] = stack.run(name, [*command, f"--web.listen-address={address}"], address)
         self._scrape()
 
@@ -114,6 +121,14 @@ class Run:
             if exposed is not None and alert["state"] == "firing":
                 exposed.put("ALERTS", {**alert["labels"], "alertstate": "firing"}, 1.0)
 
+    def remember(self) -> None:
+        """Take every alert that Prometheus has seen firing: one may begin and end between two looks."""
+        for one in self.stack.query('last_over_time(ALERTS{alertstate="firing"}[5m])'):
+            labels = {name: value for name, value in one["metric"].items() if name != "__name__"}
+            exposed = self.exposed.get(labels.get("device", ""))
+            if exposed is not None:
+                exposed.put("ALERTS", labels, 1.0)
+
     def scrapes(self) -> float:
         """How often Prometheus has scraped the device that it has scraped least."""
         found = self.stack.query('count_over_time(up{job="omniwatch"}[5m])')
@@ -146,6 +161,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         scraped = run.scrapes()
         wait_until(lambda: run.scrapes() >= scraped + 4, 30, "the last page scraped")
         run.end = time.time()
+        run.remember()
         run.poll()
         yield run
 

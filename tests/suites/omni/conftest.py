@@ -35,7 +35,7 @@ def omni(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator[Omni]:
 @pytest.fixture(scope="session")
 def sidecar(tmp_path_factory: pytest.TempPathFactory, omni: Omni) -> Iterator[ChildProcess]:
     address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "omniwatch", "exporter", f"tail:{omni.spool}"]
+    command = [sys.executable, "-m", "omniwatch", "exporter", "--config.file=/dev/null", f"tail:{omni.spool}"]
     service = ChildProcess(
         "sidecar",
         [*command, f"--web.listen-address={address}"],

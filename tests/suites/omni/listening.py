@@ -21,7 +21,7 @@ from typing import Any
 from websockets.sync.client import ClientConnection, connect
 
 from helpers.scripted_tap import CHAT, REALTIME, VIDEO
-from omniwatch.probe.video import grey_jpeg
+from omniwatch.desk.probe.video import grey_jpeg
 from suites.omni.server import MODEL
 
 RATE_HZ = 24_000

@@ -54,7 +54,7 @@ def native(omni: Omni, questions: Path, tmp_path_factory: pytest.TempPathFactory
     observer = Observer(f"http://127.0.0.1:{omni.port}")
     try:
         bench(
-            "chain", questions, "--native", observer.url, f"--turns={TURNS}", f"--warmup={WARMUP}", f"--json={path}",
+            "chain", questions, "--native", observer.url, f"--turns={TURNS}", f"--warmup={WARMUP}", f"--out={path}",
             f"--timeout={PATIENCE_S}",
             f"--body=native={json.dumps(BODY)}", f"--header=X-Omni-Stream:{STREAM}",
         )  # fmt: skip
@@ -109,7 +109,7 @@ def test_both_chains_are_one_table(
         urls = [f"--{part}={server.url}" for part, server in servers.items()]
         bench(
             "chain", questions, *urls, f"--turns={CASCADE_TURNS}", f"--body=llm={SHORT}", f"--timeout={PATIENCE_S}",
-            f"--json={tmp_path / 'cascade.json'}",
+            f"--out={tmp_path / 'cascade.json'}",
         )  # fmt: skip
     table = bench("merge", native[0], tmp_path / "cascade.json")
     say(table)

@@ -16,7 +16,7 @@ from helpers.flaky_network import Listener
 from helpers.scripted_tap import CHAT
 from helpers.waiting import wait_until
 from omniwatch import events as ev
-from omniwatch.client import Client
+from omniwatch.client import Client, Config
 from omniwatch.client.endpoint import Reader, Writer
 from suites.omni.installation import Say
 from suites.omni.listening import PATIENCE_S
@@ -90,6 +90,7 @@ def test_a_chat_that_is_cut_mid_speech_is_heard_sample_for_sample(
         listener,
         name=name,
         headers={"X-Copy": name},
+        config=Config(opus=False),
         connect=listener.connect,
     )
     summary = asyncio.run(client.speak(ASKED))

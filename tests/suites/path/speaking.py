@@ -48,7 +48,9 @@ def main(plan: Speaking) -> None:
     environ = {"OMNIWATCH_EVENTS": plan.events, "OMNIWATCH_EAR": plan.ear}
     app: App = Tap(Speaker(script(plan)), environ=environ)
     if plan.resumable:
-        app = Resume(app, settings=Settings(), environ=environ)
+        # All clients of a path have one address.
+        limits = msgspec.structs.replace(Settings().resume, max_streams_per_address=64)
+        app = Resume(app, settings=Settings(resume=limits), environ=environ)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Connections inherit it, in a namespace that may choose it.

@@ -38,7 +38,14 @@ def server(tmp_path: Path, link: DelayLink) -> Iterator[Serving]:
 @pytest.fixture
 def sidecar(tmp_path: Path) -> Iterator[ChildProcess]:
     address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "omniwatch", "exporter", str(tmp_path / "events.jsonl")]
+    command = [
+        sys.executable,
+        "-m",
+        "omniwatch",
+        "exporter",
+        "--config.file=/dev/null",
+        str(tmp_path / "events.jsonl"),
+    ]
     service = ChildProcess(
         "sidecar", [*command, f"--web.listen-address={address}"], tmp_path, f"http://{address}"
     )

@@ -195,7 +195,7 @@ def test_the_bridge_goes_with_the_last_robot_and_the_uplink_stays(machine: Machi
 
 def test_purging_leaves_nothing_of_uplink_or_bridge(machine: Machine, before: dict[str, str]) -> None:
     """The last test here."""
-    machine.run("omniwatch", "uninstall", "--purge")
+    machine.run("omniwatch", "uninstall", "--purge", "--yes")
     assert machine.run("systemctl", "is-active", UPLINK, check=False).stdout.strip() == "inactive"
     machine.run("systemctl", "stop", *BESIDE)
     after = snapshot(machine.tree)

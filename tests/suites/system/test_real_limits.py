@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,26 @@ def test_a_cap_gets_a_burst_that_outlasts_a_reload_and_a_restart(machine: Machin
     wait_until(lambda: limits() == ("150000", "100000", "150000"), what="the burst to be set again")
     machine.run("omniwatch", "tune", "--revert")
     wait_until(lambda: limits() == ("50000", "100000", "0"), what="the published quota to be back")
+
+
+@pytest.mark.parametrize("unit", [r"omni\x2dvoice.service", r"omni\x2dvoice@a\x2db.service"])
+def test_the_burst_of_a_unit_with_an_escaped_name_reaches_its_own_group(machine: Machine, unit: str) -> None:
+    file = re.sub("@.*", "@.service", unit)
+    put(machine, f"etc/systemd/system/{file}", "[Service]\nExecStart=/bin/sleep infinity\nCPUQuota=50%\n")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", unit)
+    tune = ["omniwatch", "tune", "--unit", unit]
+    try:
+        machine.run(*tune, "--seconds", "1", "--cap", "1.5", "--apply", "--yes")
+        machine.run("systemctl", "restart", unit)
+        (group,) = machine.own_group("cpu").glob(f"system.slice/**/{glob.escape(unit)}")
+        assert (group / "cpu.cfs_quota_us").read_text().strip() == "150000"
+        assert (group / "cpu.cfs_burst_us").read_text().strip() == "150000"
+    finally:
+        machine.run(*tune, "--revert")
+        machine.run("systemctl", "stop", unit)
+        Path(machine.tree, "etc/systemd/system", file).unlink()
+        machine.run("systemctl", "daemon-reload")
 
 
 def test_a_quota_that_another_drop_in_overrides_is_reported(machine: Machine) -> None:

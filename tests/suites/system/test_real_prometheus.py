@@ -61,7 +61,7 @@ def test_debians_units_read_the_bundle_and_go_back_to_their_own(machine):
         return any(alert["labels"]["alertname"] == "Watchdog" for alert in alerts)
 
     wait_until(watched, timeout=90, what="the Watchdog at Debian's Alertmanager")
-    machine.run("omniwatch", "uninstall", "--purge")
+    machine.run("omniwatch", "uninstall", "--purge", "--yes")
     assert not (machine.tree / "etc/omniwatch").exists()
     assert not [one for one in SERVERS if (machine.tree / str(one.dropin)[1:]).exists()]
     assert wait_until(lambda: config(machine), timeout=60, what="Prometheus after the removal") == before

@@ -69,6 +69,7 @@ def test_status_tells_of_the_quota_that_does_not_apply(machine: Machine) -> None
         "what": "CPU quota",
         "ok": False,
         "says": "0.5 CPUs asked for, the kernel applies none",
+        "seen": True,
     }
     metrics = answering(machine)
     assert metrics['omni_server_cpu_quota_asked_cores{unit="qwen3-omni.service"}'] == 0.5
@@ -113,7 +114,7 @@ def test_uninstalling_leaves_no_file_behind(machine: Machine, before: dict[str, 
     ), left
     machine.run("/srv/venv/bin/omniwatch", *server.INSTALL)
     assert answering(machine)
-    machine.run("omniwatch", "uninstall", "--purge")
+    machine.run("omniwatch", "uninstall", "--purge", "--yes")
     assert machine.run("systemctl", "is-active", SIDECAR, check=False).stdout.strip() == "inactive"
     after = snapshot(machine.tree)
     assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == set()

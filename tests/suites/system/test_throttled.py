@@ -51,9 +51,9 @@ def test_the_kernels_own_throttling_is_counted() -> None:
             assert usage.periods is not None
             assert usage.throttled_periods is not None
             assert usage.periods >= usage.throttled_periods
-            # Three periods stopped for about 90 ms each; a slice of 5 ms more or less is the scheduler's.
+            # 90 ms of each period, were the machine quiet; read in a wrong unit it were a thousand times more or less.
             assert usage.throttled_s is not None
-            assert usage.throttled_s > 3 * 0.05
+            assert 0.009 < usage.throttled_s / usage.throttled_periods < 0.9
         finally:
             spinner.kill()
             spinner.wait()

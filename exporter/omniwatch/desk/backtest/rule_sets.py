@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from omniwatch import settings
 from omniwatch.desk.backtest import rules, tsdb
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.run import Side
 from omniwatch.desk.backtest.site import Site
 from omniwatch.settings import Settings
+from omniwatch.system import user_yaml
 
 
 def side(name: str, of: Settings, found: Site, files: Sequence[Path] = ()) -> Side:
@@ -48,9 +47,9 @@ def classify(paths: Sequence[Path]) -> tuple[Settings | None, list[Path]]:
 def is_rules(path: Path) -> bool:
     """Whether a file is one of rules, by its `groups`. Raises BacktestError where it cannot be read or is no YAML."""
     try:
-        raw = yaml.safe_load(path.read_bytes())
+        raw = user_yaml.load(path)
     except OSError as error:
         raise BacktestError(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise BacktestError(f"{path}: {' '.join(str(error).split())}") from error
+    except user_yaml.YamlError as error:
+        raise BacktestError(f"{path}: {error}") from error
     return isinstance(raw, dict) and "groups" in raw

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from omniwatch.desk import promql
 from omniwatch.desk.backtest.errors import BacktestError
@@ -17,6 +16,7 @@ from omniwatch.desk.backtest.states import Hold
 from omniwatch.desk.backtest.templates import TEMPLATED, is_template
 from omniwatch.desk.durations import seconds
 from omniwatch.metrics.stream_metrics import FAMILIES, HISTOGRAMS
+from omniwatch.system import user_file, user_yaml
 
 ASSUMED = frozenset(
     {
@@ -98,15 +98,16 @@ class _File(msgspec.Struct):
 def read(path: Path, default_interval_s: float) -> list[Rule]:
     """Return the rules of a file, in order. Raises BacktestError."""
     try:
-        return parse(path.read_text(encoding="utf-8"), path.name, default_interval_s)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BacktestError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        content = user_file.read(path, user_yaml.MAX_BYTES)
+    except OSError as error:
+        raise BacktestError(f"{path}: {error.strerror}") from error
+    return parse(content, path.name, default_interval_s)
 
 
-def parse(text: str, file: str, default_interval_s: float) -> list[Rule]:
+def parse(text: str | bytes, file: str, default_interval_s: float) -> list[Rule]:
     """Read a rules file's text; `default_interval_s` is for groups that name none. Raises BacktestError."""
     try:
-        groups = msgspec.convert(yaml.safe_load(text), _File).groups or []
+        groups = msgspec.convert(user_yaml.parse(text), _File).groups or []
         return [
             Rule(
                 raw.alert or raw.record,
@@ -122,7 +123,7 @@ def parse(text: str, file: str, default_interval_s: float) -> list[Rule]:
             for group in groups
             for raw in group.rules or []
         ]
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         raise BacktestError(f"{file}: {' '.join(str(error).split())}") from error
 
 

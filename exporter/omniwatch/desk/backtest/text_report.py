@@ -19,8 +19,11 @@ WIDTH = 110
 SEVERITIES = ("page", "ticket")
 
 
-def report(findings: Findings) -> str:
-    """Return the recording in a line, then the rules by what they did."""
+def report(findings: Findings, *, verbose: bool = False) -> str:
+    """Return the recording in a line, then the rules by what they did.
+
+    Rules of which the recording cannot say anything are counted; `verbose` names them and the series that it lacks.
+    """
     active = sorted(
         (verdict for verdict in findings.verdicts if verdict.alerts), key=lambda one: rank(one.rule.severity)
     )
@@ -30,7 +33,7 @@ def report(findings: Findings) -> str:
         for verdict in active:
             if verdict.rule.severity == severity:
                 lines += _active(findings, verdict)
-    return "\n".join([*lines, *_sent(findings), *_rest(findings.verdicts)]) + "\n"
+    return "\n".join([*lines, *_sent(findings), *_rest(findings.verdicts, verbose)]) + "\n"
 
 
 def rank(severity: str) -> int:
@@ -129,7 +132,7 @@ def _names(alerts: Iterable[Labels]) -> list[str]:
     return [name + (f" ({number})" if number > 1 else "") for name, number in found.items()]
 
 
-def _rest(verdicts: Sequence[Verdict]) -> Iterator[str]:
+def _rest(verdicts: Sequence[Verdict], verbose: bool) -> Iterator[str]:
     """Say what did nothing, and tell apart those of which the recording cannot say anything."""
     silent = [one for one in verdicts if one.standing is Standing.JUDGED and not one.alerts and not one.error]
     if silent:
@@ -139,7 +142,9 @@ def _rest(verdicts: Sequence[Verdict]) -> Iterator[str]:
         (Standing.JUDGED, "in part not in the recording"),
     ):
         lacking = [one for one in verdicts if one.standing is standing and one.names]
-        if lacking:
+        if lacking and not verbose:
+            yield from ("", f"{heading}: {plural(len(lacking), 'rule')} (--verbose names them)")
+        elif lacking:
             yield from _listed(heading, (f"{one.rule.name} ({', '.join(one.names)})" for one in lacking))
     assumed = [one for one in verdicts if one.standing is Standing.ASSUMED]
     if assumed:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from omniwatch.bundle import features
+from omniwatch.bundle.features import Tools
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.scrapes import END
 from omniwatch.desk.backtest.states import Series
@@ -40,8 +42,10 @@ def tool(name: str) -> str:
 
 def check_rules(files: Sequence[Path]) -> None:
     """Let promtool read rule files. Raises BacktestError with its words."""
+    promtool = tool("promtool")
+    unlinted = ["--lint=none"] if Tools(shutil.which).knows(features.LINT) else []
     done = subprocess.run(
-        [tool("promtool"), "check", "rules", "--lint=none", *map(str, files)],
+        [promtool, "check", "rules", *unlinted, *map(str, files)],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -75,6 +79,8 @@ class Tsdb:
         # multiples of the interval, and a sample of exactly the lookback's age still counts.
         self._lookback = f"{round(scrape_s * 1000) - 1}ms"
         self._promtool, self._prometheus = tool("promtool"), tool("prometheus")
+        # An older one does not start on blocks that overlap without this; a newer one needs and knows no such flag.
+        self._may_overlap = Tools(shutil.which).knows(features.OVERLAPPING)
         self._service: ChildProcess | None = None
 
     def fill(self, scrapes: Iterable[tuple[float, str]]) -> None:
@@ -108,6 +114,8 @@ class Tsdb:
             "log.level": "warn",
         }
         argv = [self._prometheus, *(f"--{flag}={value}" for flag, value in flags.items())]
+        if self._may_overlap:
+            argv.append("--storage.tsdb.allow-overlapping-blocks")
         self._service = ChildProcess("prometheus", argv, self._directory, f"http://{address}")
         try:
             self._service.await_ready("/-/ready")

@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
+import msgspec
 
+from omniwatch.desk.probe import TurnFailedError
 from omniwatch.media.sse import DONE, Events, TooLongError
-from omniwatch.probe import TurnFailedError
 
 MAX_EVENT_BYTES = 64 * 2**20
 """The longest event, and the longest answer: 15 minutes of speech."""
 MAX_JSON_BYTES = 2**20
+MAX_MODEL = 1024
+"""Characters of a model's name."""
 T = TypeVar("T")
 
 
@@ -51,6 +54,7 @@ class Reply:
     response: httpx.Response
     sent_t: float
     _pieces: AsyncIterator[bytes]
+    _size: int = 0
 
     @property
     def kind(self) -> str:
@@ -60,18 +64,24 @@ class Reply:
 
     async def next(self, deadline: float) -> bytes | None:
         """Return the next piece, None at the end."""
-        return await _waited(self.calls, deadline, anext(self._pieces, None))
+        piece = await _waited(self.calls, deadline, anext(self._pieces, None))
+        self._size += len(piece or b"")
+        if self._size > MAX_EVENT_BYTES:
+            raise TurnFailedError("malformed", f"an answer of more than {MAX_EVENT_BYTES} bytes")
+        return piece
 
     async def json(self) -> Any:
-        """Return the whole of a short answer."""
+        """Return the whole of a short answer, within one `timeout_s` for all of it."""
         body = bytearray()
-        while (piece := await self.next(self.calls.clock() + self.calls.timeout_s)) is not None:
+        deadline = self.calls.clock() + self.calls.timeout_s
+        while (piece := await self.next(deadline)) is not None:
             body += piece
             if len(body) > MAX_JSON_BYTES:
                 raise TurnFailedError("malformed", f"JSON of more than {MAX_JSON_BYTES} bytes")
         try:
-            return json.loads(bytes(body))
-        except (ValueError, RecursionError) as error:
+            # Unlike json, it takes no lone surrogates, which no file of results can hold.
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise TurnFailedError("malformed", f"no JSON: {bytes(body[:60])!r}") from error
 
     async def events(self) -> AsyncIterator[tuple[float, bytes]]:
@@ -80,13 +90,10 @@ class Reply:
             raise TurnFailedError(
                 "malformed", f"expected text/event-stream, got {self.kind or 'no content type'}"
             )
-        events, clock, size = Events(MAX_EVENT_BYTES), self.calls.clock, 0
+        events, clock = Events(MAX_EVENT_BYTES), self.calls.clock
         deadline = clock() + self.calls.timeout_s
         while (piece := await self.next(deadline)) is not None:
             t = clock()
-            size += len(piece)
-            if size > MAX_EVENT_BYTES:
-                raise TurnFailedError("malformed", f"an answer of more than {MAX_EVENT_BYTES} bytes")
             try:
                 found = events.feed(piece)
             except TooLongError as error:
@@ -156,7 +163,8 @@ async def served_model(calls: Calls, server: Server) -> str:
             answer = await Reply(calls, response, sent_t, response.aiter_bytes()).json()
         finally:
             await response.aclose()
-        return str(answer["data"][0]["id"])
+        name = answer["data"][0]["id"]
+        return name if isinstance(name, str) and len(name) <= MAX_MODEL else ""
     except TurnFailedError as error:
         if error.outcome in ("unreachable", "timeout"):
             raise

@@ -10,8 +10,8 @@ from omniwatch.desk.chain.native import picture_part, read_event
 from omniwatch.desk.chain.questions import Asked
 from omniwatch.desk.chain.sentences import Sentences
 from omniwatch.desk.chain.sound import Speech
-from omniwatch.desk.chain.timeline import Timeline
-from omniwatch.probe import TurnFailedError
+from omniwatch.desk.chain.timeline import MAX_TEXT, Timeline
+from omniwatch.desk.probe import TurnFailedError
 from omniwatch.tap.audio import SAMPLE_RATE_HZ
 
 ASR_PATH, LLM_PATH, TTS_PATH = "/v1/audio/transcriptions", "/v1/chat/completions", "/v1/audio/speech"
@@ -76,6 +76,8 @@ class Cascade:
         text = found.get("text") if isinstance(found, dict) else None
         if not isinstance(text, str):
             raise TurnFailedError("malformed", "a transcription without a text")
+        if len(text) > MAX_TEXT:
+            raise TurnFailedError("malformed", f"a transcription of more than {MAX_TEXT} characters")
         line.transcript = text.strip()
         if not line.transcript:
             raise TurnFailedError("silent", "an empty transcript")

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import anyio
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,6 +15,10 @@ from omniwatch.desk.chain import Chain, Kv
 from omniwatch.system import sysfs
 
 PERIOD_S = 0.5
+LOOK_S = 2.0
+"""Longest wait for a server's metrics."""
+MAX_PAGE_BYTES = 4 * 2**20
+"""Longest page of metrics: reading one takes time from the clients."""
 
 
 def read(text: str) -> tuple[float | None, int | None]:
@@ -22,7 +27,7 @@ def read(text: str) -> tuple[float | None, int | None]:
     sizes: list[int | None] = []
     for family in text_string_to_metric_families(text):
         if family.name == "vllm:kv_cache_usage_perc":
-            share = max([sample.value for sample in family.samples], default=None)
+            share = max((s.value for s in family.samples if 0.0 <= s.value <= 1.0), default=None)
         elif family.name == "vllm:cache_config_info":
             sizes += [sysfs.to_int(sample.labels.get("kv_cache_memory_bytes")) for sample in family.samples]
     whole = [size for size in sizes if size is not None]
@@ -46,15 +51,25 @@ class KvWatch:
             await asyncio.sleep(PERIOD_S)
 
     async def _look(self, chain: Chain, url: str) -> bool:
-        with contextlib.suppress(httpx.HTTPError, ValueError):
-            answer = await self.client.get(f"{url}/metrics", timeout=2.0)
-            share, size = read(answer.text) if answer.status_code == 200 else (None, None)
+        with contextlib.suppress(httpx.HTTPError, ValueError, TimeoutError):
+            with anyio.fail_after(LOOK_S):
+                text = await self._page(url)
+            share, size = read(text)
             if share is not None:
                 before = self.found.get((chain, url))
                 most = max(share, before.used_share if before else 0.0)
                 self.found[chain, url] = Kv(chain=chain, url=url, used_share=most, cache_bytes=size)
                 return True
         return False
+
+    async def _page(self, url: str) -> str:
+        body = bytearray()
+        async with self.client.stream("GET", f"{url}/metrics") as answer:
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if answer.status_code != 200 or len(body) > MAX_PAGE_BYTES:
+                    return ""
+        return body.decode() if answer.status_code == 200 else ""
 
     def unused(self, chain: Chain) -> int | None:
         """Return the bytes of a chain's caches that were never used; None where a server states no size.

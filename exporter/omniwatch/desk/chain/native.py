@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from omniwatch.desk.chain.calls import Calls, Server, post_json
 from omniwatch.desk.chain.questions import Asked
 from omniwatch.desk.chain.sentences import Sentences
 from omniwatch.desk.chain.sound import Speech
 from omniwatch.desk.chain.timeline import Timeline
-from omniwatch.probe import TurnFailedError
+from omniwatch.desk.probe import TurnFailedError
+from omniwatch.desk.probe.chat import error_words
 from omniwatch.tap.audio import SAMPLE_RATE_HZ
 from omniwatch.tap.chat import Waveform
 
@@ -45,7 +46,7 @@ class Choice(msgspec.Struct):
 class Usage(msgspec.Struct):
     """What the server counted."""
 
-    completion_tokens: int | None = None
+    completion_tokens: Annotated[int, Meta(ge=0, le=2**31)] | None = None
 
 
 class Event(msgspec.Struct):
@@ -67,7 +68,7 @@ def read_event(data: bytes) -> Event:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TurnFailedError("malformed", f"{error}: {data[:60]!r}") from error
     if event.error is not None:
-        raise TurnFailedError("error", json.dumps(event.error))
+        raise TurnFailedError("error", error_words(event.error))
     return event
 
 

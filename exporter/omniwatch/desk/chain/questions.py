@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omniwatch.desk.chain import ChainError, Question
 from omniwatch.media import wav
+from omniwatch.system import user_file
 
 PICTURES = {
     ".jpg": "image/jpeg",
@@ -16,6 +17,10 @@ PICTURES = {
     ".webp": "image/webp",
     ".mp4": "video/mp4",
 }
+
+
+MAX_WAV_BYTES = 64 * 2**20
+"""Longest question, bytes: each turn sends it whole."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ def read(folder: Path) -> list[Asked]:
 
 
 def _read_one(file: Path) -> Asked:
-    content = file.read_bytes()
+    content = user_file.read(file, MAX_WAV_BYTES)
     try:
         audio_s = _audio_s(content)
     except wav.WavError as error:
@@ -58,14 +63,14 @@ def _read_one(file: Path) -> Asked:
     if not audio_s:
         raise ChainError(f"{file}: no sound in it")
     words = file.with_suffix(".txt")
-    text = words.read_text(encoding="utf-8").strip() if words.exists() else None
+    text = user_file.read_text(words).strip() if words.exists() else None
     picture = next((p for end in PICTURES if (p := file.with_suffix(end)).exists()), None)
     return Asked(
         file.stem,
         content,
         audio_s,
         text,
-        picture.read_bytes() if picture else None,
+        user_file.read(picture) if picture else None,
         PICTURES[picture.suffix] if picture else None,
     )
 
@@ -78,4 +83,7 @@ def _audio_s(content: bytes) -> float:
         raise wav.WavError("it ends within its header")
     if form.kind != wav.PCM:
         raise wav.WavError("its samples are floating-point numbers")
+    there = len(content) - head.at
+    if head.stated_bytes is not None and head.stated_bytes > there:
+        raise wav.WavError(f"its header states {head.stated_bytes} bytes of samples, {there} are there")
     return head.size(len(content)) // form.frame_bytes / form.rate_hz

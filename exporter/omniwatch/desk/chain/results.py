@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from omniwatch.desk.chain import ChainError, Foreign, Result
-from omniwatch.system import atomic_write
+from omniwatch.system import atomic_write, user_file
 
 THEIR_NAMES = {
     "audio_ttfp": "first_audio_s",
@@ -48,7 +48,7 @@ def write(path: Path, result: Result) -> None:
 def read(path: Path) -> Result:
     """Read a result. Raises ChainError, OSError."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Document)
+        return msgspec.json.decode(user_file.read(path), type=Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ChainError(f"{path}: not a result of omniwatch bench chain: {error}") from error
 
@@ -100,7 +100,7 @@ def with_foreign(result: Result, foreign: Iterable[Foreign]) -> Result:
 def import_vllm(path: Path) -> Foreign:
     """Read what `vllm bench serve --omni --save-result` wrote. Raises ChainError, OSError."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(user_file.read(path))
         completed = int(document["completed"])
     except (ValueError, LookupError, TypeError) as error:
         raise ChainError(

@@ -7,12 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import anyio
+
 from omniwatch.desk.chain import Chain, Level, Turn
 from omniwatch.desk.chain.calls import Calls
 from omniwatch.desk.chain.questions import Asked
 from omniwatch.desk.chain.schedule import Block
 from omniwatch.desk.chain.timeline import Timeline
-from omniwatch.probe import TurnFailedError
+from omniwatch.desk.probe import TurnFailedError
+
+MAX_TURN_S = 1200.0
+"""Longest time of one turn, with all that its servers send."""
 
 
 class Client(Protocol):
@@ -84,9 +89,12 @@ async def _turn(
     line = Timeline(buffer_s, clock())
     outcome, detail, part = "ok", None, None
     try:
-        await client.turn(asked, line)
+        with anyio.fail_after(MAX_TURN_S):
+            await client.turn(asked, line)
     except TurnFailedError as error:
         outcome, detail = error.outcome, str(error)
         part = getattr(error, "part", "native")
+    except TimeoutError:
+        outcome, detail = "timeout", f"the turn went on for more than {MAX_TURN_S:g} s"
     line.end_t = clock()
     return line.turn(block.chain, block.concurrency, number, asked.name, run_t, outcome, detail, part)

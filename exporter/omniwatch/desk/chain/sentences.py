@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_END = re.compile(r"[.!?…]+[\"')\]”’]*(?=\s)|[。！？；]+[”’」』）]*|\n+")
+# A run of ends is looked at once, from its beginning: a text of nothing else would take the square of its length.
+_END = re.compile(r"(?<![.!?…])[.!?…]+[\"')\]”’]*(?=\s)|[。！？；]+[”’」』）]*|\n+")
 _SHORT_FORMS = re.compile(r"(?:^|\s)(?:Mr|Mrs|Ms|Dr|St|Prof|vs|e\.g|i\.e|etc|No|[A-Z])\.$")
 LONGEST = 400
 """Characters after which a sentence is cut at a space, for a text without ends."""
@@ -18,6 +19,12 @@ class Sentences:
 
     def feed(self, piece: str) -> list[str]:
         """Return the sentences that the piece completes. A full stop ends one when white space follows it."""
+        found: list[str] = []
+        for at in range(0, len(piece), LONGEST):
+            found += self._feed(piece[at : at + LONGEST])
+        return found
+
+    def _feed(self, piece: str) -> list[str]:
         self._rest += piece
         found, start = [], 0
         for end in _END.finditer(self._rest):

@@ -20,7 +20,7 @@ from omniwatch.desk.chain.questions import Asked
 from omniwatch.desk.chain.run import Client, run
 from omniwatch.desk.chain.schedule import plan
 from omniwatch.desk.chain.watch import Watch
-from omniwatch.probe import TurnFailedError
+from omniwatch.desk.probe import TurnFailedError
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from omniwatch.desk.probe import TurnFailedError
 from omniwatch.media import wav
-from omniwatch.probe import TurnFailedError
 
 
 class Speech:

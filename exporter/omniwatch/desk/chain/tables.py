@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from omniwatch.desk.chain import Foreign, Result
 from omniwatch.desk.chain.figures import QUANTITIES, Cell, cells
 from omniwatch.desk.chain.statistics import PERCENTILES, Estimate, fewest, fewest_closed, share_interval
-from omniwatch.probe.words import word_error_rate
+from omniwatch.desk.probe.words import word_error_rate
 
 UNKNOWN = "-"
 Table = list[list[str]]

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 
 from omniwatch.core.drift import Player
 from omniwatch.desk.chain import Chain, Turn
+from omniwatch.desk.probe import TurnFailedError
+
+MAX_TEXT = 200_000
+"""Characters of an answer's text: more than anyone speaks in the longest turn."""
 
 
 @dataclass
@@ -27,9 +31,13 @@ class Timeline:
     transcript: str | None = None
     pieces: list[str] = field(default_factory=list)
     _player: Player = field(default_factory=Player)
+    _text_left: int = MAX_TEXT
 
     def text(self, t: float, piece: str) -> None:
-        """Take text received at t."""
+        """Take text received at t. Raises TurnFailedError for more than anyone speaks."""
+        self._text_left -= len(piece)
+        if self._text_left < 0:
+            raise TurnFailedError("malformed", f"a text of more than {MAX_TEXT} characters")
         if piece:
             if self.first_token_t is None:
                 self.first_token_t = t

@@ -23,7 +23,7 @@ from omniwatch.settings import Server, Settings
 from omniwatch.system.sysfs import names, read_int, read_text, to_int
 
 PERIOD_S = 0.2
-"""Between two looks: 5 Hz."""
+"""Seconds between two samples."""
 _CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import config_option, shows_progress
+from omniwatch.cli import hear_verbose, settings_option, shows_progress
 from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="FILE")
-@config_option("The site's omniwatch.yaml: its thresholds, intervals and rules.")
+@settings_option("The site's omniwatch.yaml: its thresholds, intervals and rules.")
 @click.option(
     "--rules",
     "rule_files",
@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     help="Draw both curves, and for each alert when it was pending and firing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: every rule, every alert, all times.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    is_eager=True,
+    callback=hear_verbose,
+    help="Name the rules of which the recording cannot say anything, and why. Say which configuration file is read.",
+)
 def command(
     file: str,
     config_file: Path | None,
@@ -52,15 +60,16 @@ def command(
     against: tuple[Path, ...],
     plot_file: Path | None,
     as_json: bool,
+    verbose: bool,
 ) -> None:
-    """Run FILE (plain, .gz, or - for standard input) through the sidecar in event time, put what it would have shown at
-    each scrape into a real Prometheus, and print what every alert rule would have done: when each alert was pending, firing
-    and over, its worst value, and what Alertmanager would have sent to each receiver.
+    """Print what every alert rule would have done over the events in FILE (plain, .gz, or - for standard input).
+
+    The sidecar runs in event time, and a real Prometheus is given what it would have shown at each scrape. Printed is when
+    each alert was pending, firing and over, and its worst value. What Alertmanager would have sent to each receiver follows.
 
     Rules are those that the settings render, or those of --rules. Evaluations fall on whole multiples of their interval;
-    a real server's may fall up to one interval later. Rules that a backtest cannot judge are listed apart: those about the
-    device or the model server's own metrics, whose series no event file holds, and those about the sidecar's health or
-    whether a target is up.
+    a real server's may fall up to one interval later. Rules that a backtest cannot judge are listed apart. They are about
+    the device, the model server's own metrics, the sidecar's health or whether a target is up: no event file holds that.
 
     With --against, the differences between two rule sets follow: what fires earlier, later, or with one of them only.
 
@@ -114,7 +123,7 @@ def command(
             }
         click.echo(json.dumps(findings, indent=2))
     else:
-        click.echo(text_report.report(found[0]), nl=False)
+        click.echo(text_report.report(found[0], verbose=verbose), nl=False)
         if compared is not None:
             click.echo(text_report.comparison(compared, *found), nl=False)
     if plot_file is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omniwatch.cli import config_option, os_error
+from omniwatch.system import user_file
 from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def push(
 ) -> None:
     """Write the dashboards to Grafana, one line each.
 
-    What somebody changed there by hand since the last push is refused and left alone (exit code 1): fetch it with pull,
-    take what is wanted into the template, then --force.
+    A dashboard that was changed there by hand since the last push is left alone (exit code 1). Fetch it with pull, take what
+    is wanted into the template, then push with --force.
 
     \b
     Example:
@@ -233,7 +234,7 @@ def _open(
     from omniwatch.desk.grafana import Grafana
 
     site = settings.load(config_file)
-    address = url or site.grafana.url
+    address = url or site.grafana.api
     if not address.startswith(("http://", "https://")):
         raise UserError(f'--url: expected http://… or https://…, got "{address}"')
     return site, _models(site, names), Grafana(address, _token(token_file))
@@ -261,7 +262,7 @@ def _token(token_file: Path | None) -> str:
         if not token:
             raise UserError(f"no token: give --token-file FILE or set {TOKEN_VARIABLE}")
         return token
-    token = token_file.read_text(encoding="utf-8").strip()
+    token = user_file.read_text(token_file).strip()
     if not token or len(token.split()) != 1:
         raise UserError(f"{token_file}: expected a token, alone, on one line")
     return token

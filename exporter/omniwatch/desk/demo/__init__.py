@@ -50,15 +50,27 @@ class Demo:
         self._waiting = waiting
         self._fault_t = self._mended_t = 0.0
         alerts = stack.settings.alerts
-        self.expression, self.for_s = {
-            "CodecDrift": (f"abs(omni_codec_drift_ms) > {alerts.drift_page_ms}", alerts.drift_for_s),
-            "TokenRTT": (f"omni_token_rtt_ms > {alerts.rtt_page_ms}", alerts.rtt_for_s),
+        drift, rtt = "omni_codec_drift_ms", "omni_token_rtt_ms"
+        self._metric, self.expression, self.for_s = {
+            "CodecDrift": (drift, f"abs({drift}) > {alerts.drift_page_ms}", alerts.drift_for_s),
+            "TokenRTT": (rtt, f"{rtt} > {alerts.rtt_page_ms}", alerts.rtt_for_s),
         }[self.alert]
         self.page_after_s: float | None = None
         """Seconds from the fault, or from when it first showed if that was later, to the page, once it came."""
 
     def run(self) -> Iterator[Step]:
-        """Start the simulation and yield the steps as they happen. Raises DemoError when one does not come."""
+        """Start the simulation and yield the steps as they happen, in the order of their times.
+
+        Raises DemoError when one does not come.
+        """
+        is_mended = False
+        for step in self._observed():
+            if not is_mended and step.t > self._mended_t > 0:
+                yield Step("fault mended", self._mended_t)
+                is_mended = True
+            yield step
+
+    def _observed(self) -> Iterator[Step]:
         self._stack.simulate("--scenario", self._scenario.name, "--seed", str(self._seed))
         began_t = self._await("the first event", self._first_event_t, time.time())
         self._fault_t = began_t + (self._scenario.fault_at_s or 0.0)
@@ -68,15 +80,16 @@ class Demo:
         yield Step("fault begins", self._fault_t, self._scenario.summary)
         crossed_t, value = self._await("the threshold to be crossed", self._crossed, self._fault_t)
         yield Step("threshold crossed", crossed_t, f"{self.expression}: {value:.0f} ms")
-        yield Step("rule pending", self._await("pending", lambda: self._state("pending"), crossed_t))
+        yield Step(
+            "rule pending", self._await("pending", lambda: self._evaluated("pending|firing"), crossed_t)
+        )
         due_t = crossed_t + self.for_s
-        yield Step("rule firing", self._await("firing", lambda: self._state("firing"), due_t))
+        yield Step("rule firing", self._await("firing", lambda: self._evaluated("firing"), due_t))
         page = self._await("the page", lambda: self._notice("firing"), due_t)
         # A jump shows at once, late answers with the next one: the scrape that saw it came at most an interval later.
         shown_t = max(self._fault_t, crossed_t - self._stack.settings.alerts.scrape_interval_s)
         self.page_after_s = page.received_t - shown_t
         yield Step("page received", page.received_t, page.annotations["description"])
-        yield Step("fault mended", self._mended_t)
         resolved = self._await("the end of the page", lambda: self._notice("resolved"), self._mended_t)
         yield Step("resolved", resolved.received_t)
 
@@ -103,16 +116,19 @@ class Demo:
         return None if event is None or isinstance(event, (Invalid, Unknown)) else event.t
 
     def _crossed(self) -> tuple[float, float] | None:
-        for series in self._stack.query(self.expression):
-            t, value = series["value"]
-            if t >= self._fault_t:
-                return float(t), float(value)
+        """Return when the scrape was that first saw the fault, and the value."""
+        for series in self._stack.query(f"timestamp({self._metric}) and {self.expression}"):
+            scraped_t = float(series["value"][1])
+            if scraped_t >= self._fault_t:
+                for shown in self._stack.query(self.expression):
+                    return scraped_t, float(shown["value"][1])
         return None
 
-    def _state(self, state: str) -> float | None:
-        states = [a["state"] for a in self._stack.alerts() if a["labels"]["alertname"] == self.alert]
-        passed = state in states or (state == "pending" and "firing" in states)
-        return time.time() if passed else None
+    def _evaluated(self, states: str) -> float | None:
+        """Return when the evaluation was that put the rule into one of these states."""
+        series = f'ALERTS{{alertname="{self.alert}",alertstate=~"{states}"}}'
+        found = [float(one["value"][1]) for one in self._stack.query(f"timestamp({series})")]
+        return min(found, default=None)
 
     def _notice(self, status: str) -> Notice | None:
         try:

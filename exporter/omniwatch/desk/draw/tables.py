@@ -10,7 +10,7 @@ from typing import Any
 from omniwatch.desk.draw.fields import QueryResult, appearance, levels
 from omniwatch.desk.draw.model import Cell, Grid, Level
 
-Row = dict[str, Any]
+TableRow = dict[str, Any]
 
 
 def grid(panel: Mapping[str, Any], answers: Sequence[QueryResult]) -> Grid:
@@ -31,9 +31,9 @@ def grid(panel: Mapping[str, Any], answers: Sequence[QueryResult]) -> Grid:
     return Grid([fields[name].title for name in names], cells)
 
 
-def _joined(answers: Sequence[QueryResult], columns: Sequence[str], by: str | None) -> list[Row]:
+def _joined(answers: Sequence[QueryResult], columns: Sequence[str], by: str | None) -> list[TableRow]:
     """Return the rows of all answers; those with the same value of the label `by` are one."""
-    rows: dict[Any, Row] = {}
+    rows: dict[Any, TableRow] = {}
     for answer, column in zip(answers, columns, strict=True):
         for series in answer.series:
             key = series.labels.get(by, "") if by else (column, tuple(sorted(series.labels.items())))
@@ -44,7 +44,7 @@ def _joined(answers: Sequence[QueryResult], columns: Sequence[str], by: str | No
     return list(rows.values())
 
 
-def _sorted(rows: Sequence[Row], name: str, down: bool) -> list[Row]:
+def _sorted(rows: Sequence[TableRow], name: str, down: bool) -> list[TableRow]:
     """Return rows by a column's values, those that have none at the end."""
     having = [row for row in rows if name in row]
     return sorted(having, key=lambda row: row[name], reverse=down) + [row for row in rows if name not in row]

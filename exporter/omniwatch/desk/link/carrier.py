@@ -9,7 +9,6 @@ a line (JSON). When standard input ends, the last line counts packets and how la
 from __future__ import annotations
 
 import collections
-import fcntl
 import json
 import os
 import random
@@ -24,9 +23,8 @@ import msgspec
 from omniwatch.desk.link import scenario as scenarios
 from omniwatch.desk.link.path import Blackout, Gilbert, OutageSchedule, standing_s
 from omniwatch.desk.link.scenario import Scenario
+from omniwatch.desk.link.tun import go_before_others, open_device
 
-TUNSETIFF = 0x400454CA
-IFF_TUN_WITHOUT_HEADER = 0x1001
 LATE_S = 0.02
 """A packet carried so much after its time is counted as late: the machine was busy, not the network."""
 TCP = 6
@@ -175,20 +173,6 @@ class Carrier:
         return found
 
 
-def _device(name: str) -> tuple[int, str]:
-    device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    named = fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN_WITHOUT_HEADER))
-    return device, named[:16].rstrip(b"\0").decode()
-
-
-def _hurry() -> None:
-    """Go before everything else that runs here, as a network does, where that is allowed."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    except OSError:
-        os.nice(-20)
-
-
 def _write(device: int, packet: bytes) -> None:
     try:
         os.write(device, packet)
@@ -199,9 +183,9 @@ def _write(device: int, packet: bytes) -> None:
 
 def main(scenario: str, seed: int) -> None:
     """Carry until standard input ends."""
-    _hurry()
+    go_before_others()
     carrier = Carrier(scenarios.load(scenario), seed)
-    (server, server_name), (client, client_name) = _device("owserver%d"), _device("owclient%d")
+    (server, server_name), (client, client_name) = open_device("owserver%d"), open_device("owclient%d")
     reads = {server: ("down", client), client: ("up", server)}
     back = {"up": client, "down": server}
     sys.stdout.write(f"{server_name} {client_name}\n")

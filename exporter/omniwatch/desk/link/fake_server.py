@@ -57,11 +57,16 @@ class FakeServer:
             number += 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one chat (or the server's start and stop)."""
+        """Serve one chat (or the server's start and stop, or whoever asks for its health)."""
         if scope["type"] == "lifespan":
             for done in ("startup", "shutdown"):
                 await receive()
                 await send({"type": f"lifespan.{done}.complete"})
+            return
+        if scope["method"] == "GET":
+            headers = [(b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
             return
         body = b""
         while (message := await receive()).get("more_body"):

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from omniwatch import events
-from omniwatch.client import Client, Resumption, TurnCallbacks
+from omniwatch.client import Client, Config, Resumption, TurnCallbacks
 from omniwatch.desk.link import host, memory, virtual
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.desk.link.path import Link
@@ -25,6 +25,9 @@ from omniwatch.frames import add
 from omniwatch.resume import Resume
 
 PICTURE_S = 1 / 30
+# Every sample is compared, so speech has to be PCM.
+CONFIG = Config(warm_s=0, opus=False)
+"""Each turn has a client of its own, so no connection is of use to the next."""
 SETTLED_S = 0.5
 """How long after a return the voice should be back on the picture."""
 
@@ -142,7 +145,7 @@ async def _measure(
     while loop.time() < minutes * 60:
         turn = run.turns
         listener = _Listener(run, functools.partial(_made_at, speaker, turn), one_way_s)
-        client = Client("http://server", listener, connect=connect, jitter=luck.random)
+        client = Client("http://server", listener, connect=connect, config=CONFIG, jitter=luck.random)
         film = virtual.spawn(_film(client, listener))
         summary = await client.speak({"seed": turn})
         film.cancel()

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import yaml
 from msgspec import Meta
 
 from omniwatch.bundle import data
+from omniwatch.system import user_yaml
 from omniwatch.system.errors import UserError
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -136,15 +136,10 @@ def load(name: str) -> Scenario:
     """Read a scenario by its name, or from a file by its path. Raises ScenarioError."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else folder() / f"{name}.yaml"
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Scenario)
+        return msgspec.convert(user_yaml.load(path), Scenario)
     except FileNotFoundError as error:
         raise ScenarioError(f"{name}: no such scenario; there are {', '.join(names())}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{path.name}: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise ScenarioError(f"{path.name}: nested too deep") from error
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        # Of msgspec, or of a date or a number that YAML takes for one and Python does not.
         raise ScenarioError(f"{path.name}: {' '.join(str(error).split())}") from error

@@ -6,7 +6,9 @@ Nothing of a file is believed that its size contradicts.
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omniwatch.desk.plan.model import CONFIG, PlanError
+from omniwatch.system import user_file
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -74,7 +77,7 @@ def read(directory: Path) -> Weights | None:
 
 def header(path: Path) -> Iterator[Stored]:
     """Read one file's header. Raises PlanError, OSError."""
-    with path.open("rb") as file:
+    with os.fdopen(user_file.open_regular(path), "rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
         first = file.read(_LENGTH.size)
@@ -135,12 +138,12 @@ def _entry(path: Path, name: str, entry: Any, data: int) -> tuple[Stored, int]:
 
 
 def _sharded(directory: Path, index: Path) -> Weights:
-    with index.open("rb") as file:
-        content = file.read(INDEX_BYTES + 1)
-    if len(content) > INDEX_BYTES:
-        raise PlanError(f"{index}: more than {INDEX_BYTES // 10**6} MB")
     try:
-        found = msgspec.json.decode(content)
+        found = msgspec.json.decode(user_file.read(index, INDEX_BYTES))
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise PlanError(f"{index}: more than {INDEX_BYTES // 10**6} MB") from error
+        raise
     except (msgspec.DecodeError, RecursionError) as error:
         raise PlanError(f"{index}: not JSON: {error}") from error
     places = found.get("weight_map") if isinstance(found, dict) else None

@@ -13,7 +13,7 @@ from omniwatch.bundle.profiles import SYSTEM_BYTES
 from omniwatch.desk.plan import components
 from omniwatch.desk.plan.checkpoint import Weights
 from omniwatch.desk.plan.components import BF16, COMPONENTS, STAGES, Type
-from omniwatch.desk.plan.device import Device
+from omniwatch.desk.plan.device import DeviceMemory
 from omniwatch.desk.plan.model import Model, PlanError, Text
 from omniwatch.desk.plan.startup import StageStart
 
@@ -32,7 +32,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     model: Model
-    device: Device
+    device: DeviceMemory
     weights: Weights | None = None
     types: Mapping[str, Type] = {}
     experts: int | None = None
@@ -84,7 +84,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What a checkpoint needs on a device. Bytes throughout; `fits` compares `needed_bytes` with `available_bytes`."""
 
     name: str
-    device: Device
+    device: DeviceMemory
     experts: int
     talker: bool
     streams: int

@@ -6,6 +6,7 @@ has the default that transformers gives it.
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from omniwatch.system import user_file
 from omniwatch.system.errors import UserError
 
 CONFIG = "config.json"
@@ -244,11 +246,14 @@ def parse(content: bytes, where: str) -> Model:
 def read(path: Path) -> Model:
     """Read the config.json at `path`, a file or a checkpoint's directory. Raises PlanError, OSError."""
     file = path / CONFIG if path.is_dir() else path
-    with file.open("rb") as stream:
-        content = stream.read(CONFIG_BYTES + 1)
-    if len(content) > CONFIG_BYTES:
-        raise PlanError(f"{file}: more than {CONFIG_BYTES // 2**20} MiB, so it is no config.json")
-    return parse(content, str(file))
+    try:
+        return parse(user_file.read(file, CONFIG_BYTES), str(file))
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise PlanError(
+                f"{file}: more than {CONFIG_BYTES // 2**20} MiB, so it is no config.json"
+            ) from error
+        raise
 
 
 def tensors(model: Model) -> Iterator[Tensor]:

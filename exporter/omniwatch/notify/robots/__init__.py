@@ -47,6 +47,11 @@ class ChatRobot(abc.ABC):
     def __init__(self, settings: receivers.Robot) -> None:
         self.settings = settings
 
+    @staticmethod
+    @abc.abstractmethod
+    def escape(text: str) -> str:
+        """Write one line of text so that the robot shows it as it is: no link, no mention, no format."""
+
     @abc.abstractmethod
     def request(self, url: str, secret: str, message: Message, now: float) -> Request:
         """Write a message; `now` is in seconds since the epoch, an empty secret leaves it unsigned."""
@@ -66,7 +71,7 @@ class ChatRobot(abc.ABC):
         try:
             answer = json.loads(body)
             code = answer["errcode"] if "errcode" in answer else answer.get("code", answer.get("StatusCode"))
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             code = None
         if code is None:
             return Verdict.LATER, "the answer is not what a robot says"
@@ -82,7 +87,7 @@ class ChatRobot(abc.ABC):
 
     def text(self, message: Message) -> str:
         """Return a message's text, by default under its title."""
-        return f"### {message.title}\n\n{message.text}"
+        return f"### {self.escape(message.title)}\n\n{message.text}"
 
     def cut(self, message: Message) -> str:
         """Return a message's text with the people it calls at its end, no longer than the robot takes."""

@@ -6,6 +6,8 @@ from omniwatch.notify.messages import Message
 from omniwatch.notify.robots import ChatRobot, Request, as_json, signature
 
 OUT_OF_TIME = 19021
+ENTITIES = {ord(sign): f"&#{ord(sign)};" for sign in "&<>*_~`[]"}
+"""https://open.feishu.cn/document/feishu-cards/card-components/content-components/rich-text (text as HTML's entities)."""
 
 
 class Robot(ChatRobot):
@@ -14,6 +16,11 @@ class Robot(ChatRobot):
     max_bytes = 18_000
     too_fast = (9499, 11232, 11233)
     at = " <at id={}></at>"
+
+    @staticmethod
+    def escape(text: str) -> str:
+        """Write one line of text with HTML's entities for what has a meaning in a card's Markdown."""
+        return text.translate(ENTITIES)
 
     def request(self, url: str, secret: str, message: Message, now: float) -> Request:
         """Write a message; time in s and signature are in the body."""

@@ -1,4 +1,4 @@
-"""A layer of middleware that keeps what the application below it answers, byte for byte, for a request that asks for it.
+"""A layer of middleware that keeps what the application below it answers, byte for byte, for a chat that asks for it.
 
 The header `x-copy: NAME` names a file in the directory that COPIES names.
 """
@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+CHAT = "/v1/chat/completions"
+
 
 class Below:
     """Between the application and the layer under test."""
@@ -18,7 +20,8 @@ class Below:
         self._directory = Path(os.environ["COPIES"])
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        name = dict(scope.get("headers", ())).get(b"x-copy", b"").decode()
+        headers = dict(scope.get("headers", ())) if scope.get("path") == CHAT else {}
+        name = headers.get(b"x-copy", b"").decode()
         if not name:
             await self._app(scope, receive, send)
             return

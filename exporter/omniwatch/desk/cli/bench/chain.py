@@ -98,9 +98,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Watch the memory of a PID, a unit or a container on this machine, as native= or cascade=; repeatable.",
 )
-@click.option(
-    "--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the result."
-)
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the result, as JSON.")
 @click.option(
     "--markdown", "markdown_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the tables."
 )
@@ -128,7 +126,7 @@ def chain(
     text_llm: bool,
     tts_rate_hz: float,
     watched: tuple[str, ...],
-    json_file: Path | None,
+    out: Path | None,
     markdown_file: Path | None,
     plot: Path | None,
 ) -> None:
@@ -143,7 +141,7 @@ def chain(
     \b
     Example:
       omniwatch bench chain questions/ --native http://127.0.0.1:8000 --asr http://127.0.0.1:8001 \\
-          --llm http://127.0.0.1:8002 --tts http://127.0.0.1:8003 --concurrency 1,2 --json both.json
+          --llm http://127.0.0.1:8002 --tts http://127.0.0.1:8003 --concurrency 1,2 --out both.json
       omniwatch bench chain questions/ --native http://127.0.0.1:8000 --watch native=qwen3-omni.service
     """
     try:
@@ -173,21 +171,21 @@ def chain(
             check_plot(plot)
         watch = open_watch([parse(text) for text in watched])
         result = _measured(wanted, watch)
-        publish(result, json_file, markdown_file, plot)
+        publish(result, out, markdown_file, plot)
     except OSError as error:
         raise os_error(error) from error
     if any(turn.outcome != "ok" for turn in result.turns):
         raise SystemExit(1)
 
 
-def publish(result: Result, json_file: Path | None, markdown_file: Path | None, plot: Path | None) -> None:
+def publish(result: Result, out: Path | None, markdown_file: Path | None, plot: Path | None) -> None:
     """Print a result's tables and write what was asked for. Raises OSError."""
     from omniwatch.desk.chain import results
     from omniwatch.desk.chain.tables import markdown, terminal
     from omniwatch.system import atomic_write
 
-    if json_file is not None:
-        results.write(json_file, result)
+    if out is not None:
+        results.write(out, result)
     if markdown_file is not None:
         atomic_write.replace(markdown_file, markdown(result).encode())
     if plot is not None:

@@ -23,13 +23,13 @@ FILE = click.Path(path_type=Path)
     multiple=True,
     help="A result of `vllm bench serve --omni --save-result`, as a further column; repeatable.",
 )
-@click.option("--json", "json_file", metavar="FILE", type=FILE, help="Write the result.")
+@click.option("--out", metavar="FILE", type=FILE, help="Write the result, as JSON.")
 @click.option("--markdown", "markdown_file", metavar="FILE", type=FILE, help="Write the tables.")
 @click.option("--plot", metavar="FILE", type=FILE, help="Draw them: .svg, .png or .pdf (omniwatch[plot]).")
 def merge(
     results: tuple[Path, ...],
     vllm_files: tuple[Path, ...],
-    json_file: Path | None,
+    out: Path | None,
     markdown_file: Path | None,
     plot: Path | None,
 ) -> None:
@@ -60,7 +60,7 @@ def merge(
             merged = files.with_foreign(files.merge(found), foreign) if found else imported
         else:
             merged = files.merge(found)
-        publish(merged, json_file, markdown_file, plot)
+        publish(merged, out, markdown_file, plot)
     except OSError as error:
         raise os_error(error) from error
 

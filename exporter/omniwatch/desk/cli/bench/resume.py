@@ -35,9 +35,7 @@ SCENARIOS = ("4g-10pct", "4g-bursty", "highway-120", "tunnel")
     show_default=True,
     help="How much faster than it is heard speech is made.",
 )
-@click.option(
-    "--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write all figures."
-)
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Write all figures, as JSON.")
 @click.option(
     "--markdown", "markdown_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the table."
 )
@@ -46,7 +44,7 @@ def resume(
     seeds: int,
     minutes: float,
     speed: float,
-    json_file: Path | None,
+    out: Path | None,
     markdown_file: Path | None,
 ) -> None:
     """Hear speech over made-up mobile networks and measure every return of a client that lost its connection.
@@ -55,7 +53,7 @@ def resume(
 
     \b
     Example:
-      omniwatch bench resume --scenario 4g-10pct --seeds 3 --json resume.json
+      omniwatch bench resume --scenario 4g-10pct --seeds 3 --out resume.json
     """
     import json
     import sys
@@ -83,7 +81,7 @@ def resume(
     figures = {"virtual_time": True, "speed": speed, "took_s": round(took_s, 1), "scenarios": rows}
     click.echo(table, nl=False)
     try:
-        for path, text in ((json_file, json.dumps(figures, indent=2) + "\n"), (markdown_file, table)):
+        for path, text in ((out, json.dumps(figures, indent=2) + "\n"), (markdown_file, table)):
             if path:
                 atomic_write.replace(path, text.encode())
     except OSError as error:

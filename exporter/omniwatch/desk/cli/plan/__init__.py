@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from omniwatch.cli import Number, os_error
+from omniwatch.system import user_file
 from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
-    from omniwatch.desk.plan.device import Device
+    from omniwatch.desk.plan.device import DeviceMemory
     from omniwatch.desk.plan.startup import StageStart
 
 DEVICES = ("orin-64", "orin-32", "thor", "here")
@@ -27,8 +29,8 @@ DEVICES = ("orin-64", "orin-32", "thor", "here")
     "types",
     multiple=True,
     metavar="[COMPONENT=]TYPE",
-    help="bf16, fp8, int8 or int4, the last two with their group as in int4:64 (default 128), for thinker, talker, "
-    "all, or one component of the table. May be given more than once. [default: as the checkpoint has it]",
+    help="COMPONENT is thinker, talker, all, or a component of the table. TYPE is bf16, fp8, int8 or int4, the last two with their group, "
+    "as in int4:64 (default 128). May be given more than once. [default: as the checkpoint has it]",
 )
 @click.option("--experts", type=int, metavar="K", help="Keep K experts a layer, in thinker and talker.")
 @click.option(
@@ -114,7 +116,7 @@ def command(
     """Compute from a checkpoint's config.json and safetensors headers what it needs on a device.
 
     CHECKPOINT is a directory or a config.json; without it, Qwen3-Omni-30B-A3B-Instruct as released. No tensor is read and
-    nothing is downloaded. Weights are exact; KV cache is computed from the architecture; CUDA contexts and activations are
+    nothing is downloaded. Weights are exact, and KV cache is computed from the architecture. CUDA contexts and activations are
     assumed, unless --startup-log names the lines that a server wrote when it started. GB are 10^9 bytes.
 
     Exit code 0 when it fits, 1 when it does not, 2 for input that does not hold.
@@ -184,8 +186,8 @@ def _of_profile(name: str) -> tuple[tuple[str, ...], bool, int, int, str]:
     return tuple(plan.quantization), not plan.talker, plan.streams, plan.max_model_len, plan.kv_cache_dtype
 
 
-def _device(name: str | None, memory_gb: float | None) -> Device:
-    from omniwatch.desk.plan.device import DEVICES, Device, of_size
+def _device(name: str | None, memory_gb: float | None) -> DeviceMemory:
+    from omniwatch.desk.plan.device import DEVICES, DeviceMemory, of_size
     from omniwatch.host.memory import total_bytes
 
     if memory_gb is not None:
@@ -195,7 +197,7 @@ def _device(name: str | None, memory_gb: float | None) -> Device:
     measured = total_bytes()
     if measured is None:
         raise UserError("/proc/meminfo: says no MemTotal; --device-memory-gb names it")
-    return Device("this device", measured)
+    return DeviceMemory("this device", measured)
 
 
 def _starts(path: Path | None) -> dict[str, StageStart]:
@@ -214,5 +216,5 @@ def _lines(path: Path) -> Iterator[str]:
     if str(path) == "-":
         yield from sys.stdin
         return
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with os.fdopen(user_file.open_regular(path), encoding="utf-8", errors="replace") as lines:
         yield from lines

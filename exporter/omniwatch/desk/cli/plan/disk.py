@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from omniwatch.desk.cli.plan.output import print_json
-from omniwatch.desk.plan import disk, report
+from omniwatch.desk.plan import disk, plan_text
 from omniwatch.desk.plan.planning import Plan
 
 
@@ -24,8 +24,8 @@ def print_disk(plan: Plan, directory: Path, *, as_json: bool) -> None:
         f"{speed.path}: {speed.bytes / 1e9:.2f} GB in {speed.seconds:.2f} s, {speed.bytes_s / 1e9:.2f} GB/s ({past})"
     )
     rows = [("loaded anew", "GB", "seconds at least")]
-    rows += [(part.words, report.gb(part.bytes), f"{part.seconds:.1f}") for part in reloads]
-    for line in report.table(rows):
+    rows += [(part.words, plan_text.gb(part.bytes), f"{part.seconds:.1f}") for part in reloads]
+    for line in plan_text.table(rows):
         click.echo(line)
 
 

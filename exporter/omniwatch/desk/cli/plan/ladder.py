@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from omniwatch.desk.cli.plan.output import print_json
-from omniwatch.desk.plan import ladder, report
+from omniwatch.desk.plan import ladder, plan_text
 from omniwatch.desk.plan.memory import Wanted
 
 
@@ -15,5 +15,5 @@ def print_ladder(wanted: Wanted, *, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 1, "steps": rungs, "experts": slices})
         return
-    for line in report.ladder_text(rungs, slices):
+    for line in plan_text.ladder_text(rungs, slices):
         click.echo(line)

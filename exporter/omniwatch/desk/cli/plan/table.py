@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from omniwatch.desk.cli.plan.output import print_json
-from omniwatch.desk.plan import report
+from omniwatch.desk.plan import plan_text
 from omniwatch.desk.plan.planning import Plan
 
 
@@ -14,5 +14,5 @@ def print_table(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         print_json(plan)
         return
-    for line in report.as_text(plan):
+    for line in plan_text.as_text(plan):
         click.echo(line)

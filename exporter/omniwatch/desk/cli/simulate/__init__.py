@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ import click
 
 from omniwatch.cli import Number, shows_progress
 from omniwatch.desk.cli.simulate.fleet import PROGRESS_S, fleet
+from omniwatch.system.closest import closest
 from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ def command(
     as_list: bool,
     quiet: bool,
 ) -> None:
-    """Write what a sliced-model server would write while something happens to it: steady speech, a voice that drifts
-    away, a reconnect, late answers and others (see --list).
+    """Write what a sliced-model server would write while something happens to it.
+
+    Scenarios are steady speech, a voice that drifts away, a reconnect, late answers and others (see --list).
 
     Events come in real time, or faster, until ctrl-C; when the scenario's script is over, speech goes on in good health.
     With --out, lines are numbered and the file is rotated, as a server would; a FILE that is there is added to. Without,
@@ -150,8 +151,8 @@ def _chosen(name: str | None) -> Scenario:
     if name is None:
         raise UserError(f"which --scenario? One of {choices}")
     if name not in SCENARIOS:
-        near = difflib.get_close_matches(name, SCENARIOS, n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        close = closest(name, SCENARIOS)
+        hint = f"; the closest is {close!r}" if close else ""
         raise UserError(f"no scenario {name!r}{hint}; there are {choices}")
     return SCENARIOS[name]
 

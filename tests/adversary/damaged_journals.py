@@ -1,0 +1,29 @@
+"""Journal files with a bit flipped at random: the source gives every other entry, each once, over a restart."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from helpers.adversary import asked, report
+from helpers.damaged_journals import Scene
+
+
+def main() -> int:
+    """Print the counts and what was found; 1 where anything was."""
+    options = asked("journals", int, 3000, "how many")
+    logging.getLogger("omniwatch").setLevel(logging.CRITICAL)
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as directory:
+        scene = Scene(Path(directory))
+        plays = (scene.play(seed, counts) for seed in range(options.seed, options.seed + options.journals))
+        failures = [failure for failure in plays if failure]
+    return report(counts, failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

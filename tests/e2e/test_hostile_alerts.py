@@ -1,0 +1,76 @@
+"""What alerts say is text in what a real Alertmanager writes: to Slack, and as mail."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import socketserver
+import threading
+from pathlib import Path
+
+import pytest
+
+from e2e.test_routes import Alertmanager, fired
+from helpers.chat_formats import shown
+from helpers.fake_robots import StandIn
+from helpers.hostile_webhooks import texts
+from helpers.waiting import wait_until
+
+pytestmark = pytest.mark.programs
+
+
+class Mail(socketserver.StreamRequestHandler):
+    """Takes every message, as RFC 5321 has it."""
+
+    taken: list[bytes]
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 stand-in\r\n")
+        while line := self.rfile.readline():
+            if line.upper().startswith(b"DATA"):
+                self.wfile.write(b"354 go on\r\n")
+                body = b"".join(iter(self.rfile.readline, b".\r\n"))
+                self.taken.append(body)
+            self.wfile.write(b"221 bye\r\n" if line.upper().startswith(b"QUIT") else b"250 ok\r\n")
+
+
+def test_hostile_words_are_text_in_slack_and_in_mail(tmp_path: Path) -> None:
+    taken: list[bytes] = []
+    mail = socketserver.ThreadingTCPServer(("127.0.0.1", 0), type("Handler", (Mail,), {"taken": taken}))
+    threading.Thread(target=mail.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    slack = StandIn("slack")
+    (tmp_path / "slack").write_text(slack.url)
+    smarthost = f"mail: {{smarthost: '127.0.0.1:{mail.server_address[1]}', require_tls: false}}"
+    page = f"page: {{slack_api_url_file: {tmp_path}/slack, email_to: a@example.org}}"
+    hooks = "page_webhook_url: '', ticket_webhook_url: ''"
+    alertmanager = Alertmanager(tmp_path, f"receivers: {{{hooks}, {smarthost}, {page}}}")
+    try:
+        alerts = []
+        for number, text in enumerate(texts()):
+            alert = fired(f"{number} {text}", "page", device=f"{number} {text}", site=text, cause=text)
+            alert["annotations"] = dict.fromkeys(("summary", "summary_zh", "description", "access"), text)
+            alerts.append(alert)
+        alertmanager.post(alerts)
+        wait_until(lambda: len(slack.taken) == len(alerts) == len(taken), 60)
+    finally:
+        alertmanager.stop()
+        slack.close()
+        mail.shutdown()
+        mail.server_close()
+    attachments = [body["attachments"][0] for body in slack.taken]
+    for attachment in attachments:
+        assert attachment["mrkdwn_in"] == ["pretext"]
+        assert not attachment.get("link_names")
+        for field in ("title", "text", "fallback"):
+            found = shown("slack", attachment[field])
+            assert (found.calls, found.links, found.formats) == ([], [], []), attachment[field]
+    messages = [email.message_from_bytes(body, policy=email.policy.default) for body in taken]
+    for number, text in enumerate(texts()):
+        line = " ".join(text.split())
+        assert sum(line in shown("slack", attachment["text"]).words for attachment in attachments) >= 1
+        (message,) = [one for one in messages if f" on {number} {line}" in str(one["Subject"])]
+        (part,) = [one for one in message.walk() if not one.is_multipart()]
+        assert part.get_content_type() == "text/plain", "no part of it is HTML"
+        told = part.get_content().splitlines()
+        assert [one.partition(":")[0] for one in told if one] == ["FIRING", "Device"]
+        assert line in told[0]

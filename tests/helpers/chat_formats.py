@@ -1,0 +1,76 @@
+"""What a chat group sees of a text: whom it calls, where it links, how it is formatted, and the words themselves.
+
+Read by the syntax that each vendor documents (the examples in `DOCUMENTED` are theirs), and by no more of an escape than there is.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import NamedTuple
+
+DOCUMENTED = {
+    "dingtalk": "#### 杭州天气 @150XXXXXXXX\n> 9度，**西北风1级**，[天气](https://www.dingtalk.com)",
+    "wecom": (
+        '实时新增用户反馈<font color="warning">132例</font>，[链接](https://work.weixin.qq.com/api/doc) '
+        "**加粗** <@userid> `code`"
+    ),
+    "feishu": "*斜体* **粗体** ~~删除线~~ [文字链接](https://www.feishu.cn) <at id=all></at> <font color='red'>红</font>",
+    "slack": "<!channel> <@U024BE7LH> <https://example.com|Example> *bold*",
+}
+_LINK = r"\[(?P<words>(?:\\.|[^][\n\\])*)\]\((?P<to>[^)\s]*)\)"
+_TAG = r"<(?P<tag>/?(?:font|at|a|u|img|hr|br|text_tag|[@!#]|https?:|mailto:)[^<>]*)>"
+_FORMAT = r"\*\*|~~|(?<!\w)[*_]|[*_](?!\w)|`"
+_CODE = r"`(?P<code>[^`\n]+)`"
+_SYNTAX = {
+    "dingtalk": (
+        r"\\(?P<plain>[!-/:-@\[-`{-~])",
+        _CODE,
+        _TAG,
+        _LINK,
+        _FORMAT,
+        r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))",
+    ),
+    "wecom": (_CODE, _TAG, _LINK, r"\*\*|\*|`", r"(?m:^(?P<block>#+ |> ))"),
+    "feishu": (_CODE, _TAG, _LINK, _FORMAT, r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))"),
+    "slack": (_TAG,),
+}
+
+
+class Shown(NamedTuple):
+    """A text as its readers see it; `calls` and `links` are in the order they come."""
+
+    calls: list[str]
+    links: list[str]
+    formats: list[str]
+    words: str
+
+
+def shown(kind: str, text: str) -> Shown:
+    """Read a text as the clients of this chat system do."""
+    found = Shown([], [], [], "")
+    words, at = "", 0
+    for match in re.finditer("|".join(f"(?:{part})" for part in _SYNTAX[kind]), text):
+        words += text[at : match.start()]
+        at = match.end()
+        named = {name: value for name, value in match.groupdict().items() if value is not None}
+        if "plain" in named:
+            words += named["plain"]
+        elif "code" in named:
+            # Whether clients look for people there is documented nowhere.
+            found.calls.extend(re.findall("<[^<>]*>", named["code"]))
+            found.formats.append("code")
+            words += named["code"]
+        elif "to" in named:
+            found.links.append(named["to"])
+            words += named["words"]
+        elif "tag" in named:
+            tag = named["tag"]
+            listed = (
+                found.calls if re.match("at |[@!]", tag) else found.links if ":" in tag else found.formats
+            )
+            listed.append(tag)
+        else:
+            found.formats.append(match[0])
+    words += text[at:]
+    return found._replace(words=html.unescape(words) if kind in ("feishu", "slack") else words)

@@ -1,0 +1,112 @@
+"""The distributions that a device may have beside this machine's own, as bare trees made by debootstrap. Needs root.
+
+A tree is made once, with the distribution's own updates, Prometheus, Alertmanager and VictoriaMetrics, and kept in OMNIWATCH_TEST_ROOTS.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from helpers.paths import CLONE
+from suites.system.machine import ROOTS, inside, mirror, run
+
+BARE = "systemd,systemd-sysv,dbus,udev,python3,python3-venv,ca-certificates,make,git"
+SERVERS = "prometheus prometheus-alertmanager victoria-metrics"
+UBUNTU_KEYS = CLONE / "tests/data/ubuntu-archive-keyring.gpg"
+"""Of Debian's package ubuntu-archive-keyring."""
+UNREACHED = re.compile(
+    r"Failed getting release file|Couldn't download|Couldn't find these debs|Temporary failure|Could not resolve"
+)
+
+
+class NotReachedError(Exception):
+    """The archive of a distribution gave no answer."""
+
+
+class Distribution(NamedTuple):
+    """A release by its codename; `script` is what debootstrap makes it by, and `archive` is "" where that script names one."""
+
+    codename: str
+    name: str
+    script: str
+    archive: str = ""
+    keys: Path | None = None
+    components: str = "main"
+
+
+JAMMY = Distribution("jammy", "Ubuntu 22.04", "gutsy", keys=UBUNTU_KEYS, components="main,universe")
+# debootstrap makes every Ubuntu by this script, by that name or another.
+NOBLE = Distribution("noble", "Ubuntu 24.04", "gutsy", keys=UBUNTU_KEYS, components="main,universe")
+TRIXIE = Distribution("trixie", "Debian 13", "sid", mirror())
+ALL = (JAMMY, NOBLE, TRIXIE)
+
+
+def tree(distribution: Distribution) -> Path:
+    """Return the bare tree, made where it is not there yet. Raises NotReachedError."""
+    lines = importlib.metadata.requires("omniwatch") or []
+    needed = [line.partition(";")[0] for line in lines if "extra ==" not in line or "extra == 'desk'" in line]
+    made_of = " ".join([BARE, SERVERS, *needed])
+    found = ROOTS / f"{distribution.codename}-{zlib.crc32(made_of.encode()):08x}"
+    if found.is_dir():
+        return found
+    making = found.with_name(f".{found.name}.{os.getpid()}")
+    making.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _debootstrap(distribution, making)
+        _update(distribution, making)
+        inside(making, "python3", "-m", "venv", "/srv/venv")
+        inside(making, "/srv/venv/bin/pip", "install", "-q", *needed, network=True)
+        making.rename(found)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return found
+
+
+def _debootstrap(distribution: Distribution, making: Path) -> None:
+    keys = [f"--keyring={distribution.keys}"] if distribution.keys else []
+    command = [
+        "debootstrap",
+        "--variant=minbase",
+        f"--components={distribution.components}",
+        f"--include={BARE}",
+        *keys,
+        distribution.codename,
+        str(making),
+        distribution.archive,
+        distribution.script,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    if done.returncode and UNREACHED.search(said):
+        raise NotReachedError(said.strip().splitlines()[-1])
+    assert done.returncode == 0, said[-4000:]
+
+
+def _update(distribution: Distribution, making: Path) -> None:
+    """Bring a tree to the distribution's newest state, and put the servers in, none of which is started."""
+    # One that leads into a running system's state is of no use here.
+    resolv = making / "etc/resolv.conf"
+    resolv.unlink(missing_ok=True)
+    shutil.copy("/etc/resolv.conf", resolv)
+    (making / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n", encoding="utf-8")
+    sources = making / "etc/apt/sources.list"
+    if distribution.keys == UBUNTU_KEYS:
+        (plain,) = re.findall(r"^deb (\S+) \S+ (.+)$", sources.read_text(encoding="utf-8"), re.MULTILINE)
+        sources.write_text(
+            "".join(
+                f"deb {plain[0]} {distribution.codename}{of} {plain[1]}\n"
+                for of in ("", "-updates", "-security")
+            ),
+            encoding="utf-8",
+        )
+    steps = f"apt-get -q update && apt-get -q -y dist-upgrade && apt-get -q -y --no-install-recommends install {SERVERS} && apt-get clean"
+    # Without this machine's certificates: an update of theirs is to be written.
+    command = ["systemd-nspawn", "-q", "-D", str(making), "--register=no", "--keep-unit", "--pipe"]
+    run(*command, "env", "DEBIAN_FRONTEND=noninteractive", "sh", "-c", steps)
