@@ -38,6 +38,10 @@ class Exposed:
         self.values.setdefault(key, []).append(value)
         self.latest.add(key)
 
+    def replace(self, name: str, labels: dict[str, str], values: list[float]) -> None:
+        """Take a series as somebody else saw it, whose looks were not at our moments."""
+        self.values[name, tuple(sorted(labels.items()))] = values
+
     def of(self, selector: Selector, now: bool) -> list[list[float]]:
         """Return the values of each series that a selector asks for; where `now` is what counts, those it still has."""
         return [
@@ -69,23 +73,31 @@ def needs(query: str) -> Iterator[Need]:
         yield Need(selector, grown, "< Inf" in query)
 
 
-def has_data(query: str, exposed: Exposed, instant: bool) -> bool:
-    """Whether a query of one device must return something; an instant one, at the last page."""
+def has_data(query: str, exposed: Exposed, instant: bool, looks: int = 1) -> bool:
+    """Whether a query of one device must return something; an instant one, at the last page.
+
+    A comparison must have held for so many `looks` running: one that held for a single look may fall between two steps.
+    """
     return any(
-        all(_met(need, exposed.of(need.selector, instant), part) for need in needs(part))
+        all(_met(need, exposed.of(need.selector, instant), part, looks) for need in needs(part))
         for part in alternatives(query)
     )
 
 
-def _met(need: Need, series: Iterable[list[float]], query: str) -> bool:
+def _met(need: Need, series: Iterable[list[float]], query: str, looks: int) -> bool:
     found = [values for values in series if len(values) >= (SETTLED if need.selector.window else 1)]
     if need.grown:
         return any(values[-1] > values[0] for values in found)
     if need.below_infinity:
-        return any(value < math.inf for values in found for value in values)
+        return any(_held([value < math.inf for value in values], looks) for values in found)
     if query.endswith(" == 1"):
-        return any(1 in values for values in found)
+        return any(_held([value == 1 for value in values], looks) for values in found)
     return bool(found)
+
+
+def _held(looked: list[bool], looks: int) -> bool:
+    """Whether it was so, that many looks running."""
+    return any(all(looked[at : at + looks]) for at in range(len(looked) - looks + 1))
 
 
 def _chosen(labels: dict[str, str], matchers: dict[str, str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from helpers.exposed import Exposed, has_data
@@ -64,3 +66,12 @@ def test_an_instant_query_sees_only_what_is_still_there(exposed):
     assert has_data("late", exposed, instant=True)
     assert not has_data("early", exposed, instant=True)
     assert has_data("early", exposed, instant=False)
+
+
+def test_what_held_for_one_look_must_not_be_seen(exposed):
+    assert has_data("drift == 1", exposed, instant=False)
+    assert not has_data("drift == 1", exposed, instant=False, looks=2)
+    assert has_data("drift < Inf", exposed, instant=False, looks=6)
+    exposed.replace("eta", {"stream": "0"}, [math.inf, 3, math.inf, 4, 5])
+    assert has_data("eta < Inf", exposed, instant=False, looks=2)
+    assert not has_data("eta < Inf", exposed, instant=False, looks=3)
