@@ -8,7 +8,8 @@ import pytest
 from helpers.events import T0, asked, audio, ended, feed, outcomes, table, video
 from helpers.wire import EXPECTED, TurnNumbers, wire_events
 from omniwatch import events as ev
-from omniwatch.core.streams import State, StreamTable
+from omniwatch.core.state import State
+from omniwatch.core.streams import StreamTable
 from omniwatch.core.totals import OUTCOMES
 from omniwatch.settings import Alerts, Settings
 

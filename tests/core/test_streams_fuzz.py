@@ -8,7 +8,8 @@ import random
 import msgspec
 
 from omniwatch import events as ev
-from omniwatch.core.streams import TRACKED_PER_SLOT, State, StreamTable
+from omniwatch.core.state import State
+from omniwatch.core.streams import TRACKED_PER_SLOT, StreamTable
 from omniwatch.metrics.collector import collect
 from omniwatch.metrics.snapshot import ScrapeSnapshot
 from omniwatch.settings import Settings, Streams

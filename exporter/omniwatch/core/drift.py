@@ -67,6 +67,20 @@ class Player:
         """Whether speech was sent that has not arrived."""
         return self.kernel and self.sent_ms - self.arrived_ms > ROUNDING_MS
 
+    def anew(self, t: float) -> Player:
+        """Return a player that begins at t, where what came before cannot be placed in time."""
+        if not self.kernel:
+            return Player(end_t=t)
+        return Player(
+            end_t=t,
+            sent_end_t=t,
+            kernel=True,
+            sent_ms=self.sent_ms,
+            arrived_ms=self.arrived_ms,
+            word_t=t,
+            grew_t=t,
+        )
+
     def silent_from(self) -> float:
         """Return when a listener whom all reached at once would have heard all."""
         return self.sent_end_t if self.kernel else self.end_t

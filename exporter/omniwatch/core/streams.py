@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from math import isinf
 from types import MappingProxyType
 from typing import Any
 
 from omniwatch import events
-from omniwatch.core.answers import Lateness, Turn
+from omniwatch.core.answers import Lateness
 from omniwatch.core.drift import Player
+from omniwatch.core.ear import Ear
+from omniwatch.core.hearing import Hearing
 from omniwatch.core.integrity import is_corrupt
 from omniwatch.core.picture_clock import PictureClock
+from omniwatch.core.state import State
 from omniwatch.core.stream import TURNS_KEPT, Pending, Stream
 from omniwatch.core.totals import Totals, outcome_of
 from omniwatch.core.trend import Trend
@@ -27,20 +29,8 @@ CLOCK_STEP_S = 5.0
 """Events out of order by more than this mean that the server's clock was set back."""
 STEP_S = 0.5
 """What the wall clock gains or loses on the monotonic one between two events without having been set: reading them takes time."""
-WORD_S = 3.0
-"""Seconds without `arrived` while speech is under way, after which a stream goes by what is sent."""
 GUESSES = ("framework", "model")
 """Sources of a client's report that do not replace the model."""
-
-
-@dataclass(slots=True)
-class State:
-    """All that a table remembers; plain data, so that a checkpoint can keep it."""
-
-    totals: Totals
-    streams: dict[str, Stream] = field(default_factory=dict)
-    ear_up: bool | None = None
-    """Whether the server's kernel was heard from when it last should have been; None where nothing ever asked it."""
 
 
 class StreamTable:
@@ -93,6 +83,8 @@ class StreamTable:
             totals.drift_edges = fresh.drift_edges
             totals.codec_drift_abs, totals.turn_drift_worst = fresh.codec_drift_abs, fresh.turn_drift_worst
         self._drift_edges = fresh.drift_edges
+        self._hearing = Hearing(totals, self._lateness)
+        self._ear = Ear(self.state, self._hearing, self._buffer_s)
 
     @property
     def streams(self) -> list[Stream]:
@@ -130,7 +122,7 @@ class StreamTable:
         for stream in list(self.state.streams.values()):
             stream_now = min(now, behind.get(stream.source, now))
             if stream.player.kernel:
-                self._wait_for_word(stream, stream_now)
+                self._ear.wait_for_word(stream, stream_now)
             self._end_playback_by(stream, stream_now)
             if stream_now - stream.last_t > self._stale_s or (stream.closing and not stream.speaking):
                 self._remove(stream)
@@ -216,17 +208,7 @@ class StreamTable:
 
     def _forget_course(self, stream: Stream, t: float) -> None:
         """Begin the player and the curves anew at t: the clock was set, and what came before cannot be placed on it."""
-        old, stream.player = stream.player, Player(end_t=t)
-        if old.kernel:
-            stream.player = Player(
-                end_t=t,
-                sent_end_t=t,
-                kernel=True,
-                sent_ms=old.sent_ms,
-                arrived_ms=old.arrived_ms,
-                word_t=t,
-                grew_t=t,
-            )
+        stream.player = stream.player.anew(t)
         stream.picture = PictureClock(slope=stream.picture.slope)
         stream.trend = Trend()
 
@@ -245,41 +227,6 @@ class StreamTable:
         player = stream.player
         if stream.speaking and not stream.turn_open and t >= player.end_t and not player.under_way:
             self._playback_over(stream)
-
-    def _wait_for_word(self, stream: Stream, t: float) -> None:
-        """Go by what is sent where the kernel has said nothing for WORD_S by t."""
-        player = stream.player
-        if player.under_way and t > player.word_t + WORD_S:
-            self._go_by_sent(stream, player.word_t + WORD_S, stream.turn)
-
-    def _go_by_sent(self, stream: Stream, t: float, turn: Turn) -> None:
-        self.state.ear_up = False
-        if stream.speaking and turn == stream.turn and stream.player.kernel:
-            self._count_underrun(stream, stream.player.go_by_sent(t, self._buffer_s))
-        self._answer_pending(stream, t, turn, None, stream.path_ms or 0.0)
-
-    def _answer_pending(
-        self, stream: Stream, t: float, turn: Turn, first_t: float | None, path_ms: float
-    ) -> None:
-        """Count a turn's answer that is known at t, and came at `first_t`, or when it was sent."""
-        for pending in stream.pending:
-            if pending.turn == turn:
-                stream.pending = [other for other in stream.pending if other is not pending]
-                self._answered(stream, t, pending, pending.sent_t if first_t is None else first_t, path_ms)
-
-    def _count_underrun(self, stream: Stream, seconds: float) -> None:
-        """Count an underrun of the model's, unless the client counts its own."""
-        if not (stream.counts_underruns and stream.player.reported):
-            self.totals.audio_underrun_seconds += seconds
-
-    def _answered(self, stream: Stream, t: float, pending: Pending, first_t: float, path_ms: float) -> None:
-        """Count an answer, known at t, whose first speech came at `first_t`."""
-        if first_t < pending.asked_t or stream.clock_set:
-            self.totals.answers_unmeasured += 1
-            return
-        rtt_ms = (first_t - pending.asked_t) * 1000 + path_ms
-        self.totals.token_rtt["server"].observe(rtt_ms / 1000, RTT_EDGES)
-        stream.answers.answered(t, rtt_ms, pending.turn, self._lateness)
 
     def _sample_model(self, stream: Stream, t: float) -> None:
         """Sample a modelled drift at t: as of when it is known, and only while anybody hears it."""
@@ -321,8 +268,8 @@ class StreamTable:
         if not stream.speaking:
             return
         player = stream.player
-        if player.kernel and t > player.word_t + WORD_S:
-            self._wait_for_word(stream, t)
+        if player.kernel:
+            self._ear.wait_for_word(stream, t)
         if not stream.turn_open and stream.is_over(t):
             self._playback_over(stream)
         elif not stream.stated:
@@ -366,17 +313,13 @@ class StreamTable:
             return
         player, starved_s = stream.player, 0.0
         if player.kernel:
-            if t > player.word_t + WORD_S:
-                self._wait_for_word(stream, t)
-            gap_s = player.send(t, dur_ms, self._buffer_s)
-            if gap_s:
-                self._count_underrun(stream, gap_s)
+            self._ear.sent(stream, t, dur_ms)
         elif player.start_t >= 0 and t <= player.end_t:
             player.end_t += dur_s
             player.sent_ms += dur_ms
         else:
             starved_s = player.send(t, dur_ms, self._buffer_s)
-            self._count_underrun(stream, starved_s)
+            self._hearing.starved(stream, starved_s)
         pts_ms, picture_ms = event.pts_ms, event.video_pts_ms
         if pts_ms is not None and picture_ms is not None:
             stream.stated = True
@@ -403,9 +346,9 @@ class StreamTable:
             stream.asked = False
             pending = Pending(turn, stream.asked_t, event.t)
             if stream.by_kernel:
-                stream.pending = [*stream.pending[1 - TURNS_KEPT :], pending]
+                self._ear.await_first_speech(stream, pending)
             else:
-                self._answered(stream, event.t, pending, event.t, stream.path_ms or 0.0)
+                self._hearing.answered(stream, event.t, pending, event.t, stream.path_ms or 0.0)
         stream.turn, stream.begun = turn, [turn, *stream.begun[: TURNS_KEPT - 1 if cut_off else 1]]
         stream.speaking = stream.turn_open = True
         if stream.slot < 0:
@@ -447,26 +390,8 @@ class StreamTable:
         return stream.speaking and turn in (None, stream.turn) and stream.player.start_t >= 0
 
     def _arrived(self, stream: Stream, event: events.Arrived) -> None:
-        t, ago_s = event.t, event.ago_ms / 1000
-        if event.rtt_ms is not None:
-            stream.path_ms = event.rtt_ms
-            stream.least_path_ms = min(event.rtt_ms, stream.least_path_ms or event.rtt_ms)
-        if stream.speaking and event.turn == stream.turn:
-            player = stream.player
-            if t > player.word_t + WORD_S:
-                self._wait_for_word(stream, t)
-            gap_s = player.arrive(t, ago_s, event.ms, event.waiting, self._buffer_s)
-            if gap_s:
-                self._count_underrun(stream, gap_s)
-            if player.grew_t == t - ago_s:
-                stream.worst_heard_ms = stream.worst_ms
-        if event.ms > 0 and stream.pending:
-            # The acknowledgement's way stands for the question's, so it is part of the round trip and no part of `ago_ms`.
-            least_ms = event.least_rtt_ms if event.least_rtt_ms is not None else stream.least_path_ms or 0.0
-            self._answer_pending(stream, t, event.turn, t - ago_s, least_ms / 2)
-        self.state.ear_up = True
-        if event.ear == "sent":
-            self._go_by_sent(stream, t, event.turn)
+        t = event.t
+        self._ear.arrived(stream, event)
         if not stream.stated and stream.speaking and not stream.has_picture(t):
             self._sample_model(stream, t)
 
@@ -480,7 +405,7 @@ class StreamTable:
             self.totals.turns[outcome] += 1
             player = stream.player
             if player.end_t and not player.under_way:
-                self._count_underrun(stream, max(0.0, event.t - player.end_t))
+                self._hearing.starved(stream, max(0.0, event.t - player.end_t))
             self._end_playback_by(stream, event.t)
         elif stream.asked and event.turn == stream.asked_turn:
             stream.asked = False

@@ -15,7 +15,8 @@ import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from omniwatch.core.streams import CLOCK_STEP_S, State, StreamTable
+from omniwatch.core.state import State
+from omniwatch.core.streams import CLOCK_STEP_S, StreamTable
 from omniwatch.ingest.intake import Intake, Saved
 from omniwatch.ingest.removed_sources import RemovedSources
 from omniwatch.metrics.collector import collect
