@@ -108,3 +108,16 @@ def test_what_no_consumer_could_take_is_refused_by_name(text: str, message: str)
         parse(text)
     assert str(caught.value).startswith(f"omniwatch.yaml: {message}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_command_with_braces_is_shown_as_it_was_set(tmp_path: Path) -> None:
+    access = 'ssh -o "ProxyCommand={{ x }} {{{y}}}" orin'
+    rendered(tmp_path, changed_settings("site", access=access))
+    alerts = tmp_path / "alerts"
+    # promtool evaluates the rules' templates, and the unit tests expect the command itself.
+    done = promtool("test", "rules", "streaming.test.yaml", cwd=alerts)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tests = yaml.safe_load((alerts / "streaming.test.yaml").read_text())["tests"]
+    fired = [alert for test in tests for one in test["alert_rule_test"] for alert in one["exp_alerts"]]
+    assert fired
+    assert {alert["exp_annotations"]["access"] for alert in fired} == {access}
