@@ -70,8 +70,12 @@ def cable() -> Iterator[Cable]:
     made = subprocess.run([IP, "netns", "add", name], check=False, capture_output=True, text=True)
     if made.returncode:
         pytest.skip(f"no network namespaces here: {made.stderr.strip()}")
+    cable = ("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
+    made = subprocess.run([IP, *cable], check=False, capture_output=True, text=True)
+    if made.returncode:
+        ip("netns", "del", name)
+        pytest.skip(f"no cable between namespaces may be made here: {made.stderr.strip()}")
     try:
-        ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
         ip("addr", "add", "198.18.77.1/30", "dev", ours)
         ip("link", "set", ours, "up")
         ip("-n", name, "addr", "add", "198.18.77.2/30", "dev", theirs)
