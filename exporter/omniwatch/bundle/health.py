@@ -49,8 +49,8 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
     try:
         read = load(config) if config else configuration(root)
         settings = read or Settings()
-        told = str(config or rooted.shown(root, CONFIG)) if read else "none: the defaults"
-        yield Finding("configuration", True, told)
+        source = str(config or rooted.shown(root, CONFIG)) if read else "none: the defaults"
+        yield Finding("configuration", True, source)
     except SettingsError as error:
         kind = Unseen if str(error).endswith(os.strerror(errno.EACCES)) else Finding
         yield kind("configuration", False, str(error))

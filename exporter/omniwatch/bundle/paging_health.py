@@ -126,24 +126,24 @@ class _Chain:
 
     def prometheus(self, *, sidecar_is_well: bool) -> Iterator[Finding]:
         """Whether it answers, runs what is written, evaluates it, and scrapes the sidecar."""
-        told = self._answers
+        answers = self._answers
         if PROMETHEUS.unit in self._down:
             yield Finding("Prometheus", None, f"not asked: {PROMETHEUS.unit} does not run")
             return
         silent = [
             one
-            for one in (told.runtime, told.config, told.groups, told.targets)
+            for one in (answers.runtime, answers.config, answers.groups, answers.targets)
             if isinstance(one, Unanswered)
         ]
         if silent:
             yield Finding("Prometheus", False if self._is_awaited else None, silent[0].why)
             return
-        assert not isinstance(told.runtime, Unanswered)
-        assert not isinstance(told.config, Unanswered)
-        assert not isinstance(told.groups, Unanswered)
-        assert not isinstance(told.targets, Unanswered)
+        assert not isinstance(answers.runtime, Unanswered)
+        assert not isinstance(answers.config, Unanswered)
+        assert not isinstance(answers.groups, Unanswered)
+        assert not isinstance(answers.targets, Unanswered)
         url = f"http://{self._settings.fleet.prometheus}"
-        if not self._is_awaited and not _of_job(told.targets, "omniwatch"):
+        if not self._is_awaited and not _of_job(answers.targets, "omniwatch"):
             yield Finding(
                 "Prometheus",
                 None,
@@ -153,11 +153,11 @@ class _Chain:
         yield Finding("Prometheus", True, f"answers at {url}")
         is_taken_over = True
         if PROMETHEUS in self._wired:
-            finding = self._taken_over(told.config, told.groups, told.runtime)
+            finding = self._taken_over(answers.config, answers.groups, answers.runtime)
             is_taken_over = finding.ok is True
             yield finding
-        yield self._rules(told.groups, told.runtime, is_taken_over=is_taken_over)
-        yield self._scraping(told.targets, is_judged=is_taken_over and sidecar_is_well)
+        yield self._rules(answers.groups, answers.runtime, is_taken_over=is_taken_over)
+        yield self._scraping(answers.targets, is_judged=is_taken_over and sidecar_is_well)
 
     def _taken_over(
         self, config: Mapping[str, Any], groups: list[running.Group], runtime: Runtime
@@ -221,16 +221,16 @@ class _Chain:
 
     def alertmanager(self) -> Iterator[Finding]:
         """Whether each answers, and runs what is written; and whether Prometheus reaches it."""
-        told = self._answers
-        for server, alerts in told.alerts:
-            if ALERTMANAGER.unit in self._down and told.routing is not None:
+        answers = self._answers
+        for server, alerts in answers.alerts:
+            if ALERTMANAGER.unit in self._down and answers.routing is not None:
                 yield Finding("Alertmanager", None, f"not asked: {ALERTMANAGER.unit} does not run")
             elif isinstance(alerts, Unanswered):
                 yield Finding("Alertmanager", False if self._is_awaited else None, alerts.why)
             else:
                 yield Finding("Alertmanager", True, f"answers at {server.url}")
-                if told.routing is not None and ALERTMANAGER in self._wired:
-                    yield self._routing(told.routing)
+                if answers.routing is not None and ALERTMANAGER in self._wired:
+                    yield self._routing(answers.routing)
                 if self._is_awaited:
                     yield from self._reached(server.url)
 
@@ -251,19 +251,19 @@ class _Chain:
         return Finding(what, True, f"runs as written in {BUNDLE}")
 
     def _reached(self, url: str) -> Iterator[Finding]:
-        told = self._answers
+        answers = self._answers
         if (
             PROMETHEUS.unit in self._down
-            or isinstance(told.receivers, Unanswered)
-            or isinstance(told.targets, Unanswered)
+            or isinstance(answers.receivers, Unanswered)
+            or isinstance(answers.targets, Unanswered)
         ):
             return
         what = "alerts' way"
-        if _place(url) not in map(_place, told.receivers):
+        if _place(url) not in map(_place, answers.receivers):
             is_fault = not self._is_fresh()
             yield Finding(what, False if is_fault else None, f"Prometheus does not send alerts to {url}")
             return
-        down = [one for one in _of_job(told.targets, "alertmanager") if one.health == "down"]
+        down = [one for one in _of_job(answers.targets, "alertmanager") if one.health == "down"]
         if down:
             yield Finding(what, False, f"Prometheus does not reach Alertmanager: {down[0].last_error}")
         else:
@@ -301,18 +301,18 @@ def robots(
     settings: Settings, answers: Answers, *, down: Collection[str], now: datetime
 ) -> Iterator[Finding]:
     """Say what the bridge could not deliver, since when."""
-    told = answers.bridge
-    if told is None or "omniwatch-notify.service" in down:
+    report = answers.bridge
+    if report is None or "omniwatch-notify.service" in down:
         return
-    if isinstance(told, Unanswered):
-        yield Finding("bridge", False, told.why)
+    if isinstance(report, Unanswered):
+        yield Finding("bridge", False, report.why)
         return
-    if len(told.robots) != len(settings.notify.robots):
+    if len(report.robots) != len(settings.notify.robots):
         yield Finding(
             "bridge", False, "runs with other robots than the settings': systemctl restart omniwatch-notify"
         )
         return
-    failing = [one for one in told.robots if one.failing_s is not None]
+    failing = [one for one in report.robots if one.failing_s is not None]
     for one in failing:
         lost = one.undelivered
         oldest = max([one.failing_s or 0.0, *(message.age_s for message in lost)])
@@ -325,7 +325,7 @@ def robots(
             f"{one.robot} takes nothing since {_at(now - timedelta(seconds=oldest))} ({one.error}); not delivered: {titles}",
         )
     if not failing:
-        yield Finding("bridge", True, f"{len(told.robots)} robots, nothing undelivered")
+        yield Finding("bridge", True, f"{len(report.robots)} robots, nothing undelivered")
 
 
 def _read(root: Path, path: PurePosixPath) -> dict[str, Any]:

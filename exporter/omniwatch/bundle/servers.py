@@ -91,7 +91,7 @@ class Answers(NamedTuple):
 def ask(settings: Settings, timeout_s: float = TIMEOUT_S) -> Answers:
     """Ask them all; what does not answer takes no more time than `timeout_s`, however many there are."""
     prometheus = f"http://{settings.fleet.prometheus}"
-    told = alertmanager.of(settings, timeout_s)
+    alertmanagers = alertmanager.of(settings, timeout_s)
     of_prometheus = partial(_prometheus, prometheus, timeout_s)
     is_own = not settings.fleet.alertmanager_urls
     questions: dict[str, Callable[[], Any]] = {
@@ -107,13 +107,13 @@ def ask(settings: Settings, timeout_s: float = TIMEOUT_S) -> Answers:
         "runtime": lambda: of_prometheus("status/runtimeinfo", Runtime),
     }
     if is_own:
-        questions["routing"] = told[0].running
+        questions["routing"] = alertmanagers[0].running
     if settings.notify.robots and is_own:
         questions["bridge"] = partial(bridge.report, settings.notify.url, timeout_s)
-    for number, one in enumerate(told):
+    for number, one in enumerate(alertmanagers):
         questions[f"alerts {number}"] = partial(one.alerts, settings.site.device)
     found = side_by_side(questions)
-    alerts = [(one, found.pop(f"alerts {number}")) for number, one in enumerate(told)]
+    alerts = [(one, found.pop(f"alerts {number}")) for number, one in enumerate(alertmanagers)]
     return Answers(**{"bridge": None, "routing": None} | found, alerts=alerts)
 
 

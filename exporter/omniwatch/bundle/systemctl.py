@@ -63,7 +63,7 @@ def owe(root: Path, *, restarted: Iterable[str], reloaded: Iterable[str]) -> Non
     What an installation that was killed or a reload that failed has left undone, the next one does. Raises OSError.
     """
     if running(root):
-        _keep(root, _owed(root) | _told(restarted, reloaded))
+        _keep(root, _owed(root) | _verbs(restarted, reloaded))
 
 
 def arrive(
@@ -90,12 +90,12 @@ def arrive(
     faults += _all(command for command in commands if shutil.which(command[0]))
     if running(root) and shutil.which("systemctl"):
         if is_starting:
-            faults += _pay(root, _owed(root) | _told(restarted, reloaded))
+            faults += _pay(root, _owed(root) | _verbs(restarted, reloaded))
         faults += _all(["systemctl", "start", unit] for unit in enabled)
     return faults
 
 
-def _told(restarted: Iterable[str], reloaded: Iterable[str]) -> dict[str, str]:
+def _verbs(restarted: Iterable[str], reloaded: Iterable[str]) -> dict[str, str]:
     """Return the verb for each unit; one that is restarted need not be reloaded."""
     return dict.fromkeys(reloaded, "try-reload-or-restart") | dict.fromkeys(restarted, "restart")
 

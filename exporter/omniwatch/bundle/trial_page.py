@@ -201,18 +201,18 @@ class _Behind:
     def look(self, bridge: Bridge, began: float, clock: Callable[[], float]) -> Iterator[Taken]:
         """Yield those that have taken the test, or refused it, since they were asked last."""
         try:
-            told = {one.robot: one for one in bridge().robots}
+            reports = {one.robot: one for one in bridge().robots}
             self._wrong = ""
         except BridgeError as error:
             self._wrong = str(error)
             return
         for name in list(self.awaited):
-            if name not in told:
+            if name not in reports:
                 self._failed[name] = [
                     "the running bridge does not know this robot: systemctl restart omniwatch-notify"
                 ]
                 continue
-            answers = [one for one in told[name].outcomes if self._key in one.group]
+            answers = [one for one in reports[name].outcomes if self._key in one.group]
             self._failed[name] = [one.error for one in answers if one.result != "delivered"]
             if answers and answers[-1].result != "later":
                 self.awaited.remove(name)

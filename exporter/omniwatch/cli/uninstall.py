@@ -62,11 +62,11 @@ def command(ctx: click.Context, root: Path, purge: bool, yes: bool, dry_run: boo
                 does = "restore" if dropin.has_before(unit, root) else "remove"
                 click.echo(f"would {does} {rooted.shown(root, dropin.place(unit))}")
             for path in plan.paths:
-                click.echo(f"would remove {_told(root, path, plan.changed)}")
+                click.echo(f"would remove {_described(root, path, plan.changed)}")
             for path in plan.of_user:
                 click.echo(f"would remove {rooted.shown(root, path)}, which you made or changed")
             for path in plan.kept:
-                click.echo(f"would keep {_told(root, path, plan.changed)}")
+                click.echo(f"would keep {_described(root, path, plan.changed)}")
             for line in readers:
                 click.echo(line, err=True)
             return
@@ -78,9 +78,9 @@ def command(ctx: click.Context, root: Path, purge: bool, yes: bool, dry_run: boo
         hint = "; removing needs root" if isinstance(error, PermissionError) else ""
         raise os_error(error, hint) from error
     for path in plan.kept:
-        click.echo(f"kept {_told(root, path, plan.changed)}")
+        click.echo(f"kept {_described(root, path, plan.changed)}")
     for path in plan.changed if purge else []:
-        click.echo(f"removed {_told(root, path, plan.changed)}")
+        click.echo(f"removed {_described(root, path, plan.changed)}")
     for unit in plan.tuned:
         target = dropin.place(unit)
         done = "restored" if rooted.is_there(root, target) else "removed"
@@ -102,7 +102,7 @@ def _ask(paths: Sequence[Path]) -> None:
         raise UserError("nothing is removed")
 
 
-def _told(root: Path, path: PurePosixPath, changed: Container[PurePosixPath]) -> str:
+def _described(root: Path, path: PurePosixPath, changed: Container[PurePosixPath]) -> str:
     from omniwatch.system import rooted
 
     return f"{rooted.shown(root, path)}{', changed since it was installed' if path in changed else ''}"

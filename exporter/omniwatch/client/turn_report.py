@@ -30,10 +30,10 @@ class TurnReport:
         self._stream = ""
         self._asked_at = 0.0
         self._rtt_s: float | None = None
-        self._is_rtt_told = False
+        self._is_rtt_confirmed = False
         self._ended_at: float | None = None
-        self._sent_at = self._told_at = 0.0
-        self._told_s = self._telling_s = 0.0
+        self._sent_at = self._confirmed_at = 0.0
+        self._confirmed_s = self._reported_s = 0.0
         self._is_last = False
 
     def asked(self, now: float) -> None:
@@ -48,7 +48,7 @@ class TurnReport:
         """Note speech."""
         if self._rtt_s is None and self._stream:
             self._rtt_s = now - self._asked_at
-            self.due_at = self._told_at = now
+            self.due_at = self._confirmed_at = now
 
     def end(self, now: float) -> None:
         """Note the end of the turn; what is left is played and reported."""
@@ -64,14 +64,14 @@ class TurnReport:
         playout = self._playout
         self._sent_at = now
         until = now if self._ended_at is None else self._ended_at
-        self._telling_s = min(playout.starved_s(until), self._told_s + now - self._told_at)
+        self._reported_s = min(playout.starved_s(until), self._confirmed_s + now - self._confirmed_at)
         self._is_last = self._ended_at is not None and now >= (playout.dry_at or 0.0)
         body: dict[str, Any] = {
             "stream": self._stream,
             "played_ms": round(playout.played_s(now) * 1000, 3),
-            "underrun_ms": round(self._telling_s * 1000, 3),
+            "underrun_ms": round(self._reported_s * 1000, 3),
         }
-        if self._rtt_s is not None and not self._is_rtt_told:
+        if self._rtt_s is not None and not self._is_rtt_confirmed:
             body["rtt_ms"] = round(self._rtt_s * 1000, 3)
         return body
 
@@ -80,8 +80,8 @@ class TurnReport:
         if not self._stream:
             return
         if status == 204:
-            self._is_rtt_told = True
-            self._told_at, self._told_s = now, self._telling_s
+            self._is_rtt_confirmed = True
+            self._confirmed_at, self._confirmed_s = now, self._reported_s
         late_s = now - (self._playout.dry_at or 0.0)
         if status not in (204, *REPEATED) or (self._is_last and (status == 204 or late_s > LINGER_S)):
             self.stop()

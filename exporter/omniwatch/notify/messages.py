@@ -50,7 +50,7 @@ WORDS = {
     },
 }
 MAX_ALERTS = 10
-"""So many alerts of a group are told one by one."""
+"""Alerts of a group that a message lists; of the others it gives the number."""
 YEARS = range(1971, 9999)
 """Years of an alert's times: with any time zone they stay within what Python's calendar has."""
 NOT_TEXT = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -79,7 +79,7 @@ class Alert(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Group(msgspec.Struct, frozen=True, rename="camel"):
-    """As much of Alertmanager's webhook (version 4) as is told."""
+    """The fields of Alertmanager's webhook (version 4) that a message is made of."""
 
     status: Status
     group_key: Annotated[str, Meta(max_length=65_536)]
@@ -90,8 +90,8 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
 class Message(NamedTuple):
     """A message: its title as plain text, its text in a robot's Markdown.
 
-    A later one of the same `group` takes the place of one that has not left yet. `first` is whether nobody was told of
-    the group before: people are called by its first message only.
+    A later one of the same `group` takes the place of one that has not left yet. `first`: of this group
+    nothing was sent before. People are called by its first message only.
     """
 
     group: str
@@ -138,7 +138,7 @@ def compose(
     device, site = (_common(alerts, label) for label in ("device", "site"))
     title = f"[{words[group.status]}] {name}" + (f" {words['on']} {device}" if device else "")
     title = plain(title + (f" ({site})" if site else ""))
-    lines = [line for alert in alerts[:MAX_ALERTS] for line in _told(alert, words, zone, escape)]
+    lines = [line for alert in alerts[:MAX_ALERTS] for line in _alert_lines(alert, words, zone, escape)]
     if len(alerts) > MAX_ALERTS:
         lines.append(words["more"].format(len(alerts) - MAX_ALERTS))
     summary = escape(plain(annotations.get(words["summary"], "")))
@@ -182,7 +182,7 @@ def merge(messages: Sequence[Message], language: str, escape: Escape = str) -> M
     )
 
 
-def _told(alert: Alert, words: dict[str, str], zone: tzinfo | None, escape: Escape) -> list[str]:
+def _alert_lines(alert: Alert, words: dict[str, str], zone: tzinfo | None, escape: Escape) -> list[str]:
     begun = f"{words['since']} {alert.starts_at.astimezone(zone):%m-%d %H:%M:%S %Z}".rstrip()
     if alert.status == "resolved":
         begun += f"{words['comma']}{words['lasted']} {duration((alert.ends_at - alert.starts_at).total_seconds(), words)}"
@@ -191,8 +191,8 @@ def _told(alert: Alert, words: dict[str, str], zone: tzinfo | None, escape: Esca
     if cause := alert.labels.get("cause") or alert.annotations.get("cause"):
         name += f" ({cause})"
     colon = words["colon"]
-    told = escape(plain(f"{f'{name}{colon}' if name else ''}{said}"))
-    return [f"{words[alert.status]}{colon}{told}", begun]
+    sentence = escape(plain(f"{f'{name}{colon}' if name else ''}{said}"))
+    return [f"{words[alert.status]}{colon}{sentence}", begun]
 
 
 def _link(kind: str, annotations: dict[str, str], words: dict[str, str], escape: Escape) -> list[str]:
@@ -212,5 +212,5 @@ def duration(seconds: float, words: dict[str, str]) -> str:
     whole = max(0, round(seconds))
     parts = (whole // 3600, whole % 3600 // 60, whole % 60)
     units = [words["hours"], words["minutes"], words["seconds"]]
-    told = [f"{part} {unit}" for part, unit in zip(parts, units, strict=True) if part]
-    return " ".join(told[:2]) or f"0 {units[2]}"
+    written = [f"{part} {unit}" for part, unit in zip(parts, units, strict=True) if part]
+    return " ".join(written[:2]) or f"0 {units[2]}"

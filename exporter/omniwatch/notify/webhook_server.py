@@ -90,8 +90,8 @@ class WebhookServer:
             if path == "/metrics":
                 return 200, CONTENT_TYPE_LATEST, generate_latest(self.metrics.registry)
             if path == bridge.PATH:
-                told = bridge.Report([sender.report() for sender in self.senders])
-                return 200, "application/json", msgspec.json.encode(told) + b"\n"
+                report = bridge.Report([sender.report() for sender in self.senders])
+                return 200, "application/json", msgspec.json.encode(report) + b"\n"
             if path == "/-/healthy":
                 if all(sender.alive for sender in self.senders):
                     return 200, text, b"OK\n"

@@ -47,7 +47,7 @@ def parse(content: str | bytes, *, unique: bool = False) -> Any:
             return yaml.load(text, Loader=_UNIQUE if unique else _LOADER)
         except _OF_VALUES:
             # Once more, slower, to know the line.
-            return yaml.load(text, Loader=_TELLING)
+            return yaml.load(text, Loader=_EXPLAINING)
     except UnicodeDecodeError as error:
         raise YamlError(f"not UTF-8: {error.reason}") from error
     except yaml.MarkedYAMLError as error:
@@ -97,7 +97,7 @@ def _line(mark: Any) -> int:
     return mark.line + 1 if mark else 0
 
 
-def _told(loader: Any, node: Any, deep: bool = False) -> Any:
+def _construct_object(loader: Any, node: Any, deep: bool = False) -> Any:
     try:
         return _LOADER.construct_object(loader, node, deep)
     except _OF_VALUES as error:
@@ -121,5 +121,5 @@ def _mapping(loader: Any, node: Any, deep: bool = False) -> Any:
     return _LOADER.construct_mapping(loader, node, deep)
 
 
-_TELLING: Any = type("_Telling", (_LOADER,), {"construct_object": _told})
+_EXPLAINING: Any = type("_Explaining", (_LOADER,), {"construct_object": _construct_object})
 _UNIQUE: Any = type("_Unique", (_LOADER,), {"construct_mapping": _mapping})

@@ -187,10 +187,10 @@ def test_an_expression_that_is_none_names_file_and_rule():
 
 def test_of_conditions_joined_by_or_those_that_are_held_are_told():
     rule = Rule("A", 'label_replace(omni_streams > 9, "cause", "many", "", "") or (gone > 1 or up == 0)', 5)
-    book = RuleSet([rule], {"omni_streams"}, [{"job": "omniwatch"}])
-    assert book.standing(rule) == (Standing.JUDGED, ["gone"])
+    rules = RuleSet([rule], {"omni_streams"}, [{"job": "omniwatch"}])
+    assert rules.standing(rule) == (Standing.JUDGED, ["gone"])
     told = 'label_replace(omni_streams{} > 9, "cause", "many", "", "") or up{} == 0'
-    assert book.judged_part(rule).expression == told
+    assert rules.judged_part(rule).expression == told
     other = Rule("B", "gone > 1 or up == 0", 5)
-    assert book.standing(other) == (Standing.MISSING, ["gone"])
-    assert book.standing(Rule("C", "up == 0 or up == 1", 5)) == (Standing.ASSUMED, ["up"])
+    assert rules.standing(other) == (Standing.MISSING, ["gone"])
+    assert rules.standing(Rule("C", "up == 0 or up == 1", 5)) == (Standing.ASSUMED, ["up"])

@@ -86,9 +86,9 @@ class Model:
         self.settings = settings
         self.directory = directory
         self.side: Side = rule_sets.side("noise", settings, site.rendered(settings, directory / "bundle"))
-        book = self._book = RuleSet(self.side.rules, HELD, self.side.targets)
-        judged = [rule for rule in book.alerts if book.standing(rule)[0] is Standing.JUDGED]
-        needed = [below for rule in judged for below in book.needed(rule)]
+        rules = self._rules = RuleSet(self.side.rules, HELD, self.side.targets)
+        judged = [rule for rule in rules.alerts if rules.standing(rule)[0] is Standing.JUDGED]
+        needed = [below for rule in judged for below in rules.needed(rule)]
         self._asked = [selector for rule in (*judged, *needed) for selector in asked(rule)]
         alerts = settings.alerts
         self.step_s = alerts.evaluation_interval_s if self._is_coarse_exact() else alerts.scrape_interval_s
@@ -104,8 +104,8 @@ class Model:
     def standings(self) -> dict[str, Standing]:
         """Return of each page and ticket whether the model can tell of it."""
         return {
-            rule.name: self._book.standing(rule)[0]
-            for rule in self._book.alerts
+            rule.name: self._rules.standing(rule)[0]
+            for rule in self._rules.alerts
             if rule.severity in ("page", "ticket")
         }
 

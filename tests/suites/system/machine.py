@@ -53,15 +53,17 @@ def base() -> Path:
     tree = ROOTS / f"{codename()}-{zlib.crc32(' '.join([PACKAGES, *needed]).encode()):08x}"
     if tree.is_dir():
         return tree
-    making = tree.with_name(f".{tree.name}.{os.getpid()}")
-    making.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = tree.with_name(f".{tree.name}.{os.getpid()}")
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
     try:
-        run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), str(making), mirror())
-        inside(making, "python3", "-m", "venv", "/srv/venv")
-        inside(making, "/srv/venv/bin/pip", "install", "-q", *needed, network=True)
-        making.rename(tree)
+        run(
+            "debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), str(unfinished), mirror()
+        )
+        inside(unfinished, "python3", "-m", "venv", "/srv/venv")
+        inside(unfinished, "/srv/venv/bin/pip", "install", "-q", *needed, network=True)
+        unfinished.rename(tree)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return tree
 
 

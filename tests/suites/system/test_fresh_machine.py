@@ -24,9 +24,11 @@ def tree(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A fresh copy of the bare tree, with this clone in it."""
     bare = ROOTS / f"{codename()}-bare-{zlib.crc32(PACKAGES.encode()):08x}"
     if not bare.is_dir():
-        making = bare.with_name(f".{bare.name}.{os.getpid()}")
-        run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), str(making), mirror())
-        making.rename(bare)
+        unfinished = bare.with_name(f".{bare.name}.{os.getpid()}")
+        run(
+            "debootstrap", "--variant=minbase", f"--include={PACKAGES}", codename(), str(unfinished), mirror()
+        )
+        unfinished.rename(bare)
     with copy_of(bare, request.node.name) as fresh:
         run("git", "clone", "--quiet", str(CLONE), f"{fresh}{CLONED}")
         yield fresh

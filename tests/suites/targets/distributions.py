@@ -56,20 +56,20 @@ def tree(distribution: Distribution) -> Path:
     found = ROOTS / f"{distribution.codename}-{zlib.crc32(made_of.encode()):08x}"
     if found.is_dir():
         return found
-    making = found.with_name(f".{found.name}.{os.getpid()}")
-    making.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = found.with_name(f".{found.name}.{os.getpid()}")
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
     try:
-        _debootstrap(distribution, making)
-        _update(distribution, making)
-        inside(making, "python3", "-m", "venv", "/srv/venv")
-        inside(making, "/srv/venv/bin/pip", "install", "-q", *needed, network=True)
-        making.rename(found)
+        _debootstrap(distribution, unfinished)
+        _update(distribution, unfinished)
+        inside(unfinished, "python3", "-m", "venv", "/srv/venv")
+        inside(unfinished, "/srv/venv/bin/pip", "install", "-q", *needed, network=True)
+        unfinished.rename(found)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     return found
 
 
-def _debootstrap(distribution: Distribution, making: Path) -> None:
+def _debootstrap(distribution: Distribution, unfinished: Path) -> None:
     keys = [f"--keyring={distribution.keys}"] if distribution.keys else []
     command = [
         "debootstrap",
@@ -78,7 +78,7 @@ def _debootstrap(distribution: Distribution, making: Path) -> None:
         f"--include={BARE}",
         *keys,
         distribution.codename,
-        str(making),
+        str(unfinished),
         distribution.archive,
         distribution.script,
     ]
@@ -89,14 +89,14 @@ def _debootstrap(distribution: Distribution, making: Path) -> None:
     assert done.returncode == 0, said[-4000:]
 
 
-def _update(distribution: Distribution, making: Path) -> None:
+def _update(distribution: Distribution, unfinished: Path) -> None:
     """Bring a tree to the distribution's newest state, and put the servers in, none of which is started."""
     # One that leads into a running system's state is of no use here.
-    resolv = making / "etc/resolv.conf"
+    resolv = unfinished / "etc/resolv.conf"
     resolv.unlink(missing_ok=True)
     shutil.copy("/etc/resolv.conf", resolv)
-    (making / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n", encoding="utf-8")
-    sources = making / "etc/apt/sources.list"
+    (unfinished / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n", encoding="utf-8")
+    sources = unfinished / "etc/apt/sources.list"
     if distribution.keys == UBUNTU_KEYS:
         (plain,) = re.findall(r"^deb (\S+) \S+ (.+)$", sources.read_text(encoding="utf-8"), re.MULTILINE)
         sources.write_text(
@@ -108,5 +108,5 @@ def _update(distribution: Distribution, making: Path) -> None:
         )
     steps = f"apt-get -q update && apt-get -q -y dist-upgrade && apt-get -q -y --no-install-recommends install {SERVERS} && apt-get clean"
     # Without this machine's certificates: an update of theirs is to be written.
-    command = ["systemd-nspawn", "-q", "-D", str(making), "--register=no", "--keep-unit", "--pipe"]
+    command = ["systemd-nspawn", "-q", "-D", str(unfinished), "--register=no", "--keep-unit", "--pipe"]
     run(*command, "env", "DEBIAN_FRONTEND=noninteractive", "sh", "-c", steps)
