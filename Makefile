@@ -8,7 +8,7 @@ READY := $(VENV)/ready
 RUNBOOK_TOOLS := curl iproute2 procps
 # Debian packages that the suites need, by suite; `packages` installs all of them in one go.
 MONITORING := prometheus prometheus-alertmanager
-TEST_PACKAGES := $(MONITORING) victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev groff-base chromium $(RUNBOOK_TOOLS)
+TEST_PACKAGES := $(MONITORING) victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev libopus-dev groff-base chromium $(RUNBOOK_TOOLS)
 SYSTEM_PACKAGES := debootstrap systemd-container $(MONITORING) victoria-metrics
 TARGETS_PACKAGES := debootstrap systemd-container prometheus-alertmanager
 CHAOS_PACKAGES := $(MONITORING)
@@ -98,7 +98,7 @@ demo-chain: $(READY)  ## the table of a real cascade on this machine
 	PYTHONPATH=tests $(BIN)/python tests/suites/chain/demo.py $(DEMO_ARGS)
 
 bench: $(READY)  ## ratios against peers, on this machine
-	@deploy/setup.sh mtail prometheus victoria-metrics g++ libcurl4-openssl-dev
+	@deploy/setup.sh mtail prometheus victoria-metrics g++ libcurl4-openssl-dev libopus-dev
 	@for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
 adversary: $(READY)  ## attacks made up at random, for an hour: connections, races, secrets, settings, kills, links, journals, files, webhooks

@@ -7,6 +7,9 @@
 //
 // Compile with -lcurl. libcurl resolves names, connects and runs TLS; this file has the protocol.
 //
+// With -DOMNIWATCH_OPUS -lopus (Debian: libopus-dev), in all files of a program or in none, speech comes in Opus: a twelfth of
+// the bytes of PCM. The callbacks get PCM all the same. Frames that are lost come to audio(), concealed, for 2 s in a row.
+//
 // Frame, Decoder, Playout, ReorderBuffer, Session and ResponseParser are pure: time, bytes and randomness are arguments, the
 // results are virtual calls. omniwatch.client (Python) has the same state machines, and the same vectors test both. Client
 // gives them connections and a clock. Times are seconds of one monotonic clock; names state where it is milliseconds.
@@ -17,6 +20,9 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#ifdef OMNIWATCH_OPUS
+#include <opus/opus.h>
+#endif
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -186,6 +192,79 @@ inline std::string json_string(const std::string& json, const std::string& name)
   return value.size() < 2 || value[0] != '"' ? "" : value.substr(1, value.size() - 2);
 }
 
+// ---- speech ---------------------------------------------------------------------------------------------------------
+
+// Decodes the frames of one turn from one format frame to the next, in their order.
+struct SpeechDecoder {
+  virtual ~SpeechDecoder() = default;
+  virtual std::optional<std::string> decode(const std::string& payload) = 0;  // PCM; none for what is no frame of the format
+  virtual std::optional<std::string> conceal() = 0;  // PCM for a frame that is lost; none where nothing was decoded before
+};
+
+#ifdef OMNIWATCH_OPUS
+constexpr bool HAS_OPUS = true;
+
+// Decodes packets of `frame_s` each.
+class PacketDecoder : public SpeechDecoder {
+ public:
+  PacketDecoder(uint32_t rate_hz, uint32_t channels, double frame_s)
+      : channels_(channels), samples_48k_(std::llround(48000 * frame_s)), samples_(samples_48k_ * rate_hz / 48000) {
+    int error = OPUS_OK;
+    decoder_.reset(opus_decoder_create(static_cast<opus_int32>(rate_hz), static_cast<int>(channels), &error));
+    if (!decoder_) throw std::bad_alloc();
+  }
+  static bool fits(uint32_t rate_hz, uint32_t channels) {
+    return (rate_hz == 24000 && channels == 1) || (rate_hz == 48000 && channels <= 2);
+  }
+  std::optional<std::string> decode(const std::string& packet) override {
+    if (packet.empty() || packet.size() > MAX_PACKET) return std::nullopt;
+    const auto* data = reinterpret_cast<const unsigned char*>(packet.data());
+    const auto size = static_cast<opus_int32>(packet.size());
+    if (opus_packet_get_nb_samples(data, size, 48000) != samples_48k_) return std::nullopt;
+    auto pcm = run(data, size);
+    decoded_ = decoded_ || pcm;
+    return pcm;
+  }
+  std::optional<std::string> conceal() override { return decoded_ ? run(nullptr, 0) : std::nullopt; }
+
+ private:
+  static constexpr size_t MAX_PACKET = 6 * 1276;  // of 120 ms (RFC 6716)
+
+  // Decode a packet of the right length, none for a lost one.
+  std::optional<std::string> run(const unsigned char* data, opus_int32 size) {
+    std::vector<opus_int16> samples(static_cast<size_t>(samples_) * channels_);
+    if (opus_decode(decoder_.get(), data, size, samples.data(), static_cast<int>(samples_), 0) != samples_) return std::nullopt;
+    std::string pcm;
+    pcm.reserve(2 * samples.size());
+    for (const opus_int16 sample : samples) {
+      pcm += static_cast<char>(sample & 0xFF);
+      pcm += static_cast<char>(sample >> 8 & 0xFF);
+    }
+    return pcm;
+  }
+
+  struct Destroy {
+    void operator()(OpusDecoder* decoder) const { opus_decoder_destroy(decoder); }
+  };
+  const uint32_t channels_;
+  const long long samples_48k_, samples_;  // of one channel, in a frame
+  std::unique_ptr<OpusDecoder, Destroy> decoder_;
+  bool decoded_ = false;
+};
+#else
+constexpr bool HAS_OPUS = false;
+#endif
+
+// Return a decoder of Opus; null where such speech cannot be decoded here.
+inline std::unique_ptr<SpeechDecoder> opus_decoder(uint32_t rate_hz, uint32_t channels, double frame_s) {
+#ifdef OMNIWATCH_OPUS
+  if (PacketDecoder::fits(rate_hz, channels)) return std::make_unique<PacketDecoder>(rate_hz, channels, frame_s);
+#else
+  (void)rate_hz, (void)channels, (void)frame_s;
+#endif
+  return nullptr;
+}
+
 // ---- reorder buffer ------------------------------------------------------------------------------------------------
 
 struct Config {
@@ -204,6 +283,8 @@ struct Config {
   bool report = true;            // whether the server is told, once a second, what has been played
   double warm_s = 120.0;         // after a turn for which a connection is kept for the next question; 0: none is
   double warm_ping_s = 15.0;     // between two small requests on it; at most a third of what `Keep-Alive` states
+  bool opus = true;              // whether speech is asked for in Opus, where OMNIWATCH_OPUS is defined
+  int opus_bitrate = 24000;      // bits a second to ask for: 24000 or 32000
   // Without a connection before the turn is given up; if not set, once the server's grace is over.
   std::optional<double> give_up_s;
 };
@@ -215,7 +296,8 @@ struct TurnCallbacks {
   virtual void audio(uint32_t /*frame_id*/, const std::string& /*pcm*/, double /*play_at*/) {}  // play 80 ms
   virtual void text(const std::string& /*utf8*/) {}
   virtual void event(const std::string& /*json*/) {}
-  virtual void lost(uint32_t /*from_id*/, uint32_t /*count*/) {}  // will not come: conceal 80 ms for each
+  // Will not come: conceal 80 ms for each. Those in Opus come to audio(), concealed, for 2 s.
+  virtual void lost(uint32_t /*from_id*/, uint32_t /*count*/) {}
   virtual void realign(double /*shift_ms*/) {}                    // drop |shift_ms| (negative), or pause that long
   // New data after an outage: `answer_s` after the first attempt, `late_s` after the player ran dry.
   virtual void resumed(const std::string& /*result*/, double /*outage_s*/, double /*answer_s*/, double /*late_s*/) {}
@@ -292,6 +374,7 @@ class ReorderBuffer {
   int32_t cache_win;            // most frames in one retransmission request
   std::optional<std::string> ended;
   double frame_s = 0.08;
+  double lookahead_ms = 0;      // by how much speech comes later than in PCM
   uint32_t spoken = 0, duplicates = 0, corrupt = 0, missed = 0;
   std::deque<std::pair<uint32_t, std::string>> recent;  // newest frames delivered, at most client_win
   Playout playout;
@@ -351,6 +434,7 @@ class ReorderBuffer {
   static constexpr uint32_t MAX_RATE_HZ = 768000, MAX_CHANNELS = 32;
   static constexpr int32_t MAX_JUMP = 45000;  // an hour of speech: a frame that is further ahead counts as damaged
   static constexpr size_t MAX_HELD = 2048;    // frames behind a missing one; what comes on top counts as damaged
+  static constexpr int MAX_CONCEALED = 25;    // frames in a row: by then the decoder has faded to silence
 
   // Count missing frames of speech before the nearest held one; 0 where only text is missing. Text that follows a missing
   // frame does not end the run: the next frame may be missing, too.
@@ -377,11 +461,9 @@ class ReorderBuffer {
   void skip(double now, int32_t run) {
     if (run) {
       const uint32_t from = last + 1, count = static_cast<uint32_t>(run);
-      missed += count;
-      playout.add(now, run * frame_s);
       last += count;
       part = 0;
-      callbacks_.lost(from, count);
+      lose(now, from, count);
       // Text and events between the skipped frames are behind the place now.
       std::map<std::pair<uint32_t, uint32_t>, Frame> between;
       for (auto it = held_.begin(); it != held_.end();) {
@@ -422,13 +504,33 @@ class ReorderBuffer {
       deliver(now, frame);
     }
   }
+  // Conceal frames that will not come, as far as the decoder can; leave the others to the application.
+  void lose(double now, uint32_t from, uint32_t count) {
+    missed += count;
+    for (; count && decoder_ && concealed_ < MAX_CONCEALED; from++, count--) {
+      const auto sound = decoder_->conceal();
+      if (!sound) break;
+      concealed_++;
+      callbacks_.audio(from, *sound, playout.add(now, frame_s));
+    }
+    if (!count) return;
+    playout.add(now, count * frame_s);
+    callbacks_.lost(from, count);
+  }
+  void speak(double now, const Frame& frame) {
+    const auto decoded = decoder_ ? decoder_->decode(frame.payload) : std::nullopt;
+    if (decoder_ && !decoded) return lose(now, frame.id, 1);
+    const std::string& sound = decoded ? *decoded : frame.payload;
+    concealed_ = 0;
+    spoken++;
+    recent.emplace_back(frame.id, frame.payload);
+    if (recent.size() > static_cast<size_t>(config_.client_win)) recent.pop_front();
+    const double seconds = codes_ ? frame_s : static_cast<double>(sound.size()) / bytes_per_s_;
+    callbacks_.audio(frame.id, sound, playout.add(now, seconds));
+  }
   void deliver(double now, const Frame& frame) {
     if (frame.kind == SPEECH) {
-      spoken++;
-      recent.emplace_back(frame.id, frame.payload);
-      if (recent.size() > static_cast<size_t>(config_.client_win)) recent.pop_front();
-      const double seconds = codes_ ? frame_s : static_cast<double>(frame.payload.size()) / bytes_per_s_;
-      callbacks_.audio(frame.id, frame.payload, playout.add(now, seconds));
+      speak(now, frame);
     } else if (frame.kind == TEXT) {
       callbacks_.text(frame.payload);
     } else if (frame.kind == FORMAT) {
@@ -438,7 +540,19 @@ class ReorderBuffer {
         ended = "refused: odd format";
         return;
       }
-      codes_ = json_string(frame.payload, "codec") != "pcm16";
+      const std::string codec = json_string(frame.payload, "codec");
+      decoder_.reset();
+      concealed_ = 0;
+      lookahead_ms = 0;
+      if (codec == "opus") {
+        decoder_ = opus_decoder(rate, channels, frame_s);
+        if (!decoder_) {
+          ended = "refused: odd format";
+          return;
+        }
+        lookahead_ms = decimal(json_value(frame.payload, "lookahead_ms")).value_or(0);
+      }
+      codes_ = codec != "pcm16" && codec != "opus";
       bytes_per_s_ = 2.0 * rate * channels;
       callbacks_.format(static_cast<int>(rate), static_cast<int>(channels));
     } else if (frame.kind == END) {
@@ -456,6 +570,8 @@ class ReorderBuffer {
   std::optional<double> gap_at_;
   double rtx_at_ = 0, bytes_per_s_ = 48000;
   bool codes_ = false;
+  std::unique_ptr<SpeechDecoder> decoder_;  // of Opus; null for what needs none
+  int concealed_ = 0;                       // frames in a row
 };
 
 // ---- report ---------------------------------------------------------------------------------------------------------
@@ -1283,8 +1399,12 @@ class Client : private SessionHandler {
   std::string request(const char* method, const std::string& path, const std::string& body, const std::string& more = "",
                       const std::string& connection = "close") const {
     return std::string(method) + " " + base_ + path + " HTTP/1.1\r\nHost: " + host_ + "\r\nConnection: " + connection +
-           "\r\nAccept: application/vnd.omniwatch.frames\r\nContent-Type: application/json\r\n" +
-           headers_ + more + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+           "\r\nAccept: " + accept() + "\r\nContent-Type: application/json\r\n" + headers_ + more +
+           "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  std::string accept() const {
+    const std::string frames = "application/vnd.omniwatch.frames";
+    return HAS_OPUS && config_.opus ? frames + ";codec=opus;bitrate=" + std::to_string(config_.opus_bitrate) : frames;
   }
   Connection& begin(int number, std::string only) {
     auto connection = std::make_unique<Connection>();

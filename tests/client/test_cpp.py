@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers.asgi import resuming
+from helpers.client_scripts import script
 from helpers.clients import (
     ANSWERS,
     INVALID,
@@ -62,56 +63,6 @@ def test_answers_are_read_as_in_python(program: Path) -> None:
 def test_what_is_no_answer_is_refused(program: Path) -> None:
     (got,) = run_cpp(program, [[f"answer {said.hex()}" for said in INVALID.values()]])
     assert dict(zip(INVALID, got, strict=True)) == dict.fromkeys(INVALID, "answer invalid")
-
-
-def place(luck: random.Random) -> str:
-    """One frame near the beginning of the turn, in any order, damaged, early, late."""
-    frame_id = luck.choice([luck.randint(-3, 12), luck.randint(-1, 6), luck.randint(150, 170)]) % 2**32
-    kind = luck.choice(["speech"] * 8 + ["text", "text", "event", "idle", "!speech", "end"])
-    if kind.endswith("speech"):
-        return f"{kind}:{frame_id}:{frame_id % 256:02x}" + "00" * luck.randint(0, 9)
-    if kind == "idle":
-        return kind
-    part = luck.randint(0 if kind == "end" else 1, 3)
-    if luck.random() < 0.02:
-        return f"format:{frame_id}.{part}:{luck.choice([0, 1, 48_000, 768_000, 768_001])}"
-    return f"{kind}:{frame_id}.{part}:{luck.choice(['done', 'superseded', 'slow'])}"
-
-
-def script(luck: random.Random) -> list[str]:
-    is_warm = luck.random() < 0.3
-    lines = [f"config handshake_rtts {luck.choice([1, 2])}", f"jitter {luck.choice([0, 0.5, 1])}"]
-    lines.append("start 0 warm" if is_warm else "start 0")
-    if luck.random() < 0.9:
-        said = f"x-omniwatch-stream={'R' * luck.choice([15, 16, 64, 64])} x-omni-first-id=0 x-omni-frame-ms=80 x-omni-heartbeat-s={luck.choice([0.25, 0.25, 0.3, 2])}"
-        lines += [] if is_warm else ["opened 0.05 0"]
-        lines += [f"head 0.1 0 200 x-omni-resume=S {said}"]
-        lines += ["data 0.1 0 format:4294967295.1:100"]
-    now = 0.1
-    verbs = (
-        ["data"] * 6
-        + ["tick"] * 4
-        + ["opened"] * 3
-        + ["head", "closed", "untrusted", "again", "refused", "picture", "report", "report", "reported"]
-    )
-    for _ in range(luck.randint(0, 40)):
-        now += luck.choice([0.0, 0.01, 0.07, 0.31, 0.6, 1.3])
-        verb, conn = luck.choice(verbs), luck.randint(0, 6)
-        rest: object = conn
-        if verb == "data":
-            rest = f"{conn} " + " ".join(place(luck) for _ in range(luck.randint(1, 5)))
-        elif verb == "again":
-            rest = " ".join(place(luck) for _ in range(luck.randint(1, 5)))
-        elif verb == "head":
-            rest = f"{conn} {luck.choice([206, 206, 206, 409, 429, 404, 503])} x-omni-result=replay"
-        elif verb == "picture":
-            rest = luck.randint(0, 3000)
-        elif verb in ("tick", "report"):
-            rest = ""
-        elif verb == "reported":
-            rest = luck.choice([204, 204, 204, 0, 409, 404])
-        lines.append(f"{verb} {now:.3f} {rest}")
-    return [*map(expand, lines), "counts"]
 
 
 @pytest.mark.parametrize("seed", range(5))

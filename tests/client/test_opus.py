@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.asgi import resuming
+from helpers.clients import OPUS, audible, expand, packet, run_python, sounds_as
 from helpers.flaky_network import CuttingNetwork, Listener
 from helpers.spoken import Speaker, alike, level, spoken
 from omniwatch import frames
@@ -61,10 +62,28 @@ def begun(sound: dict[str, Any] | None = None) -> tuple[ReorderBuffer, Heard]:
     return buffer, heard
 
 
+@pytest.mark.parametrize("vector", OPUS["vectors"], ids=lambda vector: vector["name"])
+def test_vectors(vector: dict[str, Any]) -> None:
+    got = audible(run_python(map(expand, vector["script"])))
+    assert len(got) == len(vector["expect"])
+    for one, other in zip(got, vector["expect"], strict=True):
+        assert sounds_as(one, other), f"{one}, not {other}"
+
+
+def test_a_packet_of_another_length_is_not_what_is_concealed_with() -> None:
+    decoder = opus.OpusDecoder(24_000, 1, 20)
+    decoder.decode(memoryview(packet("short.0")))
+    quiet = decoder.conceal()
+    decoder = opus.OpusDecoder(24_000, 1, 20)
+    decoder.decode(memoryview(packet("short.0")))
+    assert decoder.decode(memoryview(packet("mono.1"))) is None, "a frame of 80 ms"
+    assert decoder.conceal() == quiet
+
+
 def test_the_application_gets_pcm_as_before() -> None:
     buffer, heard = begun()
-    for number, packet in enumerate(packets()):
-        buffer.take(0.0, frame(number, packet))
+    for number, payload in enumerate(packets()):
+        buffer.take(0.0, frame(number, payload))
     assert heard.formats == [FORMAT | {"codec": "pcm16"}]
     assert [len(payload or b"") for _, payload in heard.heard] == [FRAME] * 25
     assert alike(spoken(2.0), heard.speech) > 0.85

@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from helpers.paths import CLONE, DATA
+from helpers.spoken import level
 from omniwatch import frames
 from omniwatch.client.config import Config
 from omniwatch.client.session import Session
 from omniwatch.frames import Kind
 
 CLIENTS = CLONE / "deploy" / "clients"
+WITH_OPUS = ["-DOMNIWATCH_OPUS", "-lopus"]
 VECTORS = json.loads((DATA / "client_vectors.json").read_text())
+OPUS = json.loads((DATA / "opus_vectors.json").read_text())
+"""Packets by the names that scripts have for them, and the vectors that use them."""
 
 
 ANSWERS = [
@@ -47,24 +51,36 @@ INVALID = {
 """What is not an HTTP response, or one beyond the clients' limits."""
 
 
+def packet(name: str) -> bytes:
+    """Return a packet of the vectors: "mono.3" is the fourth of 24 kHz mono."""
+    kind, _, number = name.partition(".")
+    return bytes.fromhex(OPUS["packets"][kind][int(number)])
+
+
 def wire(word: str) -> str:
     """Encode "speech:5:0102", "text:5.1:hi", "end:5.2:done", "format:4.1:8000", "event:5.3:{}", "idle", as hex.
 
-    A leading "!" damages the frame's last byte.
+    "packet:5:mono.3" is speech in Opus, "format:4.1:opus/48000/2" says so. A leading "!" damages the frame's last byte.
     """
     kind, _, rest = word.lstrip("!").partition(":")
     place, _, said = rest.partition(":")
     frame_id, _, part = place.partition(".")
+    rate_hz, codec, channels = said, "pcm16", "1"
+    if kind == "format" and "/" in said:
+        codec, rate_hz, channels = said.split("/")
     payload = {
         "speech": lambda: bytes.fromhex(said),
+        "packet": lambda: packet(said),
         "text": said.encode,
         "event": said.encode,
         "format": lambda: (
-            b'{"codec": "pcm16", "sample_rate_hz": %d, "channels": 1, "frame_samples": 4}' % int(said)
+            b'{"codec": "%s", "sample_rate_hz": %d, "channels": %d, "frame_samples": 4}'
+            % (codec.encode(), int(rate_hz), int(channels))
         ),
         "end": lambda: json.dumps({"reason": said}).encode(),
         "idle": lambda: b"",
     }[kind]()
+    kind = kind.replace("packet", "speech")
     data = frames.encode(int(frame_id or 0), payload, kind=Kind[kind.upper()], part=int(part or 0))
     return (data[:-1] + bytes([data[-1] ^ 1]) if word.startswith("!") else data).hex()
 
@@ -187,6 +203,32 @@ def run_python(script: Iterable[str]) -> list[str]:
     return normal(teller.lines)
 
 
+def audible(lines: Iterable[str]) -> list[str]:
+    """Replace the sound of audio lines by its bytes and its loudness: decoders differ by a little."""
+    found = []
+    for line in lines:
+        words = line.split(" ")
+        if words[0] == "audio":
+            pcm = bytes.fromhex(words[2])
+            line = f"audio {words[1]} {len(pcm)} {level(pcm):.0f} {words[3]}"
+        found.append(line)
+    return found
+
+
+def sounds_as(got: str, wanted: str) -> bool:
+    """Return whether a line is what a vector expects: the loudness of decoded sound may differ by 4 %.
+
+    That of sound which is concealed (~) may differ by a quarter: each release of libopus has its own way.
+    """
+    words, expected = got.split(" "), wanted.split(" ")
+    if words[0] != "audio" or len(expected) != 5:
+        return got == wanted
+    loudness, share, slack = expected.pop(3), 0.04, 20
+    if loudness.startswith("~"):
+        loudness, share, slack = loudness[1:], 0.25, 100
+    return abs(int(words.pop(3)) - int(loudness)) <= share * int(loudness) + slack and words == expected
+
+
 def normal(lines: Iterable[str]) -> list[str]:
     """Bring the bodies of requests into one form: JSON has many for the same."""
     found = []
@@ -202,12 +244,13 @@ def normal(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def compile_cpp(name: str, folder: Path, source: Path = CLIENTS) -> Path:
-    """Compile one of deploy/clients, or of another folder, with every warning an error."""
+def compile_cpp(name: str, folder: Path, source: Path = CLIENTS, *, opus: bool = False) -> Path:
+    """Compile one of deploy/clients, or of another folder, with every warning an error; without `opus` no libopus is linked."""
     program = folder / name
     flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"]
     done = subprocess.run(
-        ["g++", *flags, "-I", str(CLIENTS), str(source / f"{name}.cpp"), "-o", str(program), "-lcurl"],
+        ["g++", *flags, "-I", str(CLIENTS), str(source / f"{name}.cpp"), "-o", str(program), "-lcurl"]
+        + (WITH_OPUS if opus else []),
         capture_output=True,
         text=True,
         check=False,

@@ -68,7 +68,7 @@ class OpusDecoder:
 
     def decode(self, payload: memoryview) -> memoryview | None:
         """Return a frame's PCM16; None for what is no packet of this length."""
-        if not 0 < len(payload) <= MAX_PACKET_BYTES:
+        if not 0 < len(payload) <= MAX_PACKET_BYTES or _length_ms(payload) != self._frame_ms:
             return None
         pcm = self._decoded(bytes(payload))
         if pcm is not None:
@@ -96,3 +96,10 @@ class OpusDecoder:
             return memoryview(sound)
         # Speech of fewer samples was encoded without what they cannot hold: there is nothing to filter away.
         return memoryview(array("h", sound)[:: self._step].tobytes())
+
+
+def _length_ms(packet: memoryview) -> float:
+    """Return how long a packet says that it is: what is of another length would change what the decoder conceals with."""
+    code = packet[0] & _COUNTED
+    count = (1, 2, 2, packet[1] & 0x3F if len(packet) > 1 else 0)[code]
+    return count * _FRAME_MS[packet[0] >> 3]
