@@ -51,9 +51,13 @@ struct Turn : omniwatch::TurnCallbacks, omniwatch::SessionHandler {
   void format(int rate, int channels) override {
     if (rate < 1 || channels < 1) throw std::logic_error("odd sound");
     bytes += static_cast<size_t>(rate) * static_cast<size_t>(channels) * 2 * 80 / 1000;
+    // The made-up servers send PCM of other rates: at this one, speech is Opus.
+    opus = rate == 24000 ? static_cast<size_t>(std::llround(rate * session.buffer.frame_s)) * 2 : 0;
   }
   void audio(uint32_t, const std::string& pcm, double play_at) override {
     if (!std::isfinite(play_at)) throw std::logic_error("a frame that never plays");
+    if (opus && pcm.size() != opus) throw std::logic_error("a packet that is no frame");
+    decoded += opus != 0;
     bytes += pcm.size();
     session.picture(now, now * 1000 * luck() * 2);
   }
@@ -132,6 +136,7 @@ struct Turn : omniwatch::TurnCallbacks, omniwatch::SessionHandler {
   std::string reason;
   double now = 0;
   size_t bytes = 0;
+  size_t opus = 0, decoded = 0;  // bytes of a frame that was Opus, and how many of them were heard
   Session session;
 };
 
@@ -163,6 +168,7 @@ void run_over_sockets(const char* url, int turns, const char* ca_file, std::map<
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   std::map<std::string, int> reasons;
+  size_t decoded = 0;
   if (argc > 2) run_over_sockets(argv[1], std::atoi(argv[2]), argc > 3 ? argv[3] : "", reasons);
   for (uint32_t seed = 0, count = 0, size = 0; argc < 2 && read(seed) && read(count);) {
     std::vector<std::string> answers;
@@ -171,11 +177,14 @@ int main(int argc, char** argv) {
       std::cin.read(answers.back().data(), size);
     }
     try {
-      reasons[Turn(seed, std::move(answers)).run()]++;
+      Turn turn(seed, std::move(answers));
+      reasons[turn.run()]++;
+      decoded += turn.decoded;
     } catch (const std::exception& error) {
       std::cerr << "seed " << seed << ": " << error.what() << "\n";
       return 1;
     }
   }
   for (const auto& [reason, turns] : reasons) std::cout << turns << " " << reason << "\n";
+  std::cerr << decoded << " frames of Opus\n";
 }

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from helpers.clients import CLIENTS
+from helpers.clients import CLIENTS, WITH_OPUS
 from helpers.paths import DATA
 from helpers.server_answers import conversation, whole_turn
 from omniwatch.client import Client, Config, TurnCallbacks
@@ -102,7 +102,7 @@ def fuzz_python(first: int, seconds: float) -> Counter[str]:
 
 
 def compile_fuzzer(folder: Path) -> Path:
-    """Compile the C++ client's fuzzer with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    """Compile the C++ client's fuzzer, Opus included, with AddressSanitizer and UndefinedBehaviorSanitizer."""
     program = folder / "fuzz"
     source = DATA / "fuzz.cpp"
     command = [
@@ -116,6 +116,7 @@ def compile_fuzzer(folder: Path) -> Path:
         "-o",
         str(program),
         "-lcurl",
+        *WITH_OPUS,
     ]
     subprocess.run(command, check=True)
     return program
@@ -134,6 +135,7 @@ def fuzz_cpp(program: Path, first: int, seconds: float) -> Counter[str]:
                 said += struct.pack("<I", len(answer)) + answer
         done = subprocess.run([str(program)], input=said, capture_output=True, check=False, timeout=100)
         assert done.returncode == 0, f"seeds {seed} to {seed + BATCH}: {done.stderr.decode()[-4000:]}"
+        assert int(done.stderr.split()[0]) > BATCH / 4, "hardly any speech was Opus"
         for line in done.stdout.decode().splitlines():
             turns, _, reason = line.partition(" ")
             reasons[reason] += int(turns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 
+from helpers.clients import OPUS
 from omniwatch import frames
 from omniwatch.frames import Kind
 
@@ -21,13 +22,16 @@ HEADERS = [
 STATUSES = (
     [200] * 8 + [206] * 6 + [100, 101, 199, 204, 301, 304, 400, 401, 404, 409, 410, 416, 429, 500, 503, 0, 99]
 )
+PACKETS = [bytes.fromhex(packet) for kind in OPUS["packets"].values() for packet in kind]
 IDS = [0, 1, 2, 3, 5, 44_999, 45_000, 45_001, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 2, 2**32 - 1]
 
 
 def _payload(luck: random.Random, kind: int) -> bytes:
     if kind == Kind.FORMAT:
         rate, channels = (luck.choice(NUMBERS) if luck.random() < 0.03 else good for good in ("100", "1"))
-        codec = luck.choice(["pcm16", "pcm16", "codes", ""])
+        codec = luck.choice(["pcm16", "pcm16", "codes", "", *["opus"] * 4])
+        if codec == "opus" and (rate, channels) == ("100", "1"):
+            rate, channels = luck.choice([("24000", "1")] * 4 + [("48000", "1"), ("48000", "2")])
         said = f'{{"codec": "{codec}", "sample_rate_hz": {rate}, "channels": {channels}}}'
     elif kind == Kind.END:
         said = luck.choice(
@@ -46,10 +50,26 @@ def _payload(luck: random.Random, kind: int) -> bytes:
     elif kind == Kind.EVENT:
         said = luck.choice(["{}", "", "[" * 9000, '{"a": 1e999}'])
     else:
-        return bytes(luck.choice([0, 1, 15, 16, 16, 16, 16, 16, 3840]))
+        return _speech(luck)
     if luck.random() < 0.03:
         said = luck.choice(["", "null", "[" * 9000, said[:-3], said * 3])
     return said.encode()
+
+
+def _speech(luck: random.Random) -> bytes:
+    """Return PCM, a packet of Opus, one that is damaged, or noise that says that it is of 80 ms."""
+    how = luck.random()
+    if how < 0.3:
+        return bytes(luck.choice([0, 1, 15, 16, 16, 16, 16, 16, 3840]))
+    if how < 0.4:
+        return bytes([luck.choice([3, 11, 27, 83, 99, 227])]) + luck.randbytes(
+            luck.choice([1, 40, 1300, 7656])
+        )
+    packet = bytearray(luck.choice(PACKETS))
+    if how < 0.6:
+        packet[luck.choice([0, 0, 1, luck.randrange(len(packet))])] = luck.randrange(256)
+        del packet[luck.choice([1, 2, 9, len(packet), len(packet)]) :]
+    return bytes(packet)
 
 
 def _frame(luck: random.Random, place: int) -> bytes:
