@@ -30,7 +30,7 @@ def path(**fields: Any) -> Carrier:
 
 def all_arrivals(one: Carrier, way: str) -> list[float]:
     """Return when each queued packet is due, in milliseconds."""
-    return [round(at * 1000, 3) for at, _ in one.ways[way].queue]
+    return [round(at * 1000, 3) for at, _ in one.queues[way]]
 
 
 def test_a_packet_takes_half_the_round_trip_and_keeps_its_order() -> None:
@@ -60,7 +60,7 @@ def test_loss_is_that_of_its_direction() -> None:
     for number in range(5000):
         one.take(number / 100, "up", packet(1))
         one.take(number / 100, "down", packet(1, up=False))
-    assert len(one.ways["down"].queue) == 5000
+    assert len(one.queues["down"]) == 5000
     assert one.counts.lost == pytest.approx(1000, rel=0.1)
 
 
@@ -97,8 +97,8 @@ def test_a_cut_kills_the_connections_there_were_and_no_others(silent: float) -> 
     answers = [one.take(now, "up", packet(1)), one.take(now, "down", packet(1, up=False))]
     assert [answer is None for answer in answers] == [silent == 1.0] * 2
     assert one.take(now, "up", packet(2, flags=SYN)) is None
-    assert len(one.ways["up"].queue) == 2
-    assert not one.ways["down"].queue
+    assert len(one.queues["up"]) == 2
+    assert not one.queues["down"]
 
 
 def test_a_reset_is_a_packet_that_the_sender_takes() -> None:

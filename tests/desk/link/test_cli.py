@@ -129,7 +129,8 @@ def test_a_return_that_needed_no_server_is_no_resumption_and_a_turn_given_up_is_
     assert row["replay"] == pytest.approx(1 / 3)
     assert (row["extra_mean_ms"], row["extra_p99_ms"]) == (40.0, 90.0)
     assert (row["came_back_by_itself"], row["never_heard"], row["drift_p99_ms"]) == (1, 2, 30.0)
-    table = markdown([row], speed=2.0, took_s=1.0)
+    table = markdown([row], speed=2.0, took_s=1.0, congestion="bbr", codec="opus")
+    assert "Congestion control: bbr. Speech: as many bytes as Opus takes, 3 kB/s." in table
     assert "| tunnel | 2 | 10 | 4 | 75.00 % | 33.3 % | 40.0 |" in table
     assert "Made at 2x they cover 3.0 s" in table
     assert "1 gone" in table

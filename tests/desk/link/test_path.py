@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from omniwatch.desk.link import scenario as scenarios
-from omniwatch.desk.link.path import Flow, Gilbert, Link, OutageSchedule
+from omniwatch.desk.link.path import Gilbert, Link, OutageSchedule
 from omniwatch.desk.link.scenario import Cuts, Handover, Loss, Outage, Scenario, ScenarioError
 
 
@@ -36,73 +36,39 @@ def test_a_bad_channel_may_lose_only_a_part() -> None:
     assert sum(lost) / len(lost) == pytest.approx(0.1, rel=0.05)
 
 
-def still(**fields: Any) -> Scenario:
-    return Scenario(about="a test", **fields)
-
-
-def flow(link: Link, kbit: float = 0.0) -> Flow:
-    return Flow(link, "down", kbit)
-
-
-def test_without_trouble_all_arrives_after_half_a_round_trip() -> None:
-    link = Link(still(rtt_ms=100), 1)
-    assert link.flow("down").arrivals(1.0, 5000) == [(1.05, 5000)]
-    assert link.handshake(2.0) == pytest.approx(2.1)
-
-
-def test_a_rate_spreads_segments() -> None:
-    arrivals = flow(Link(still(rtt_ms=100), 1), kbit=1448 * 8 / 100).arrivals(0.0, 3 * 1448)
-    assert [round(when, 6) for when, _ in arrivals] == [0.15, 0.25, 0.35]
-    assert [size for _, size in arrivals] == [1448, 1448, 1448]
-
-
 class Fate(Gilbert):
     """Loses the packets whose numbers are given, counted from 0."""
 
     def __init__(self, lost: set[int]) -> None:
-        self._lost = lost
+        self._numbers = lost
         self._count = iter(range(10**9))
 
     def lost(self) -> bool:
-        return next(self._count) in self._lost
-
-    lost_later = lost
+        return next(self._count) in self._numbers
 
 
-def fated(*, up: set[int] | None = None, down: set[int] | None = None) -> Link:
+def still(**fields: Any) -> Scenario:
+    return Scenario(about="a test", **fields)
+
+
+def test_a_packet_takes_half_a_round_trip_and_a_handshake_a_whole_one() -> None:
     link = Link(still(rtt_ms=100), 1)
-    link.channels = {"up": Fate(up or set()), "down": Fate(down or set())}
-    return link
+    assert link.ways["down"].carry(1.0, 1500) == pytest.approx(1.05)
+    assert link.handshake(2.0) == pytest.approx(2.1)
 
 
-@pytest.mark.parametrize(
-    ("lost", "arrives"),
-    [(set(), 0.05), ({0}, 0.35), ({0, 1}, 0.95), ({0, 1, 2}, 2.15)],
-)
-def test_a_lost_segment_comes_after_a_timeout_that_doubles(lost: set[int], arrives: float) -> None:
-    assert flow(fated(down=lost)).arrivals(0.0, 1000) == [(pytest.approx(arrives), 1000)]
+def test_a_rate_spreads_packets_and_a_full_queue_drops_them() -> None:
+    way = Link(still(rtt_ms=100, down_kbit=1500 * 8 / 100, queue_ms=250), 1).ways["down"]
+    arrivals = [way.carry(0.0, 1500) for _ in range(4)]
+    assert arrivals[:3] == [pytest.approx(0.15), pytest.approx(0.25), pytest.approx(0.35)]
+    assert (arrivals[3], way.fate) == (None, "overflowed")
 
 
-def test_a_segment_lost_each_time_is_sent_fifteen_times_more_and_no_longer() -> None:
-    # 0.3 s doubled to 76.8 s make 153.3 s, and six times 120 s.
-    assert flow(fated(down=set(range(100)))).arrivals(0.0, 1000) == [(pytest.approx(873.35), 1000)]
-
-
-def test_followed_by_three_others_it_comes_a_round_trip_later_and_they_wait_for_it() -> None:
-    arrivals = flow(fated(down={0})).arrivals(0.0, 5 * 1448)
-    assert arrivals == [(pytest.approx(0.15), 5 * 1448)], "nothing overtakes it"
-
-
-def test_what_is_sent_behind_a_stall_waits_too() -> None:
-    down = flow(fated(down={0}))
-    assert down.arrivals(0.0, 1000)[-1][0] == pytest.approx(0.35)
-    assert down.arrivals(0.1, 1000)[-1][0] == pytest.approx(0.35)
-    assert down.arrivals(0.4, 1000)[-1][0] == pytest.approx(0.45)
-
-
-def test_a_lost_handshake_is_tried_again_after_one_two_four_seconds() -> None:
-    link = fated(up={0, 1})
+def test_a_lost_handshake_is_tried_again_after_one_two_four_seconds_and_holds_up_no_other_packet() -> None:
+    link = Link(still(rtt_ms=100), 1)
+    link.ways["up"].channel = Fate({0, 1})
     assert link.handshake(0.0) == pytest.approx(3.1)
+    assert link.ways["up"].carry(0.0, 40) == pytest.approx(0.05)
 
 
 def test_nothing_passes_in_an_outage_and_tcp_comes_back_later_than_it_ends() -> None:
@@ -115,9 +81,14 @@ def test_nothing_passes_in_an_outage_and_tcp_comes_back_later_than_it_ends() -> 
     assert link.weather.down(outage.at)
     assert link.weather.down(outage.at + 2.99)
     assert not link.weather.down(outage.at + 3)
-    sent = outage.at + 0.5
-    # Sent again after 0.3, 0.9, 2.1 and 4.5 s: the outage has 2.5 s to go.
-    assert link.flow("down").arrivals(sent, 100)[-1][0] == pytest.approx(sent + 4.5 + 0.05)
+    assert link.ways["down"].carry(outage.at + 0.5, 100) is None
+    assert link.ways["down"].carry(outage.at + 3, 100) is not None
+    down = link.flow("down")
+    down.write(outage.at + 0.5, 100)
+    down.advance(outage.at + 30)
+    ((when, _),) = down.arrived
+    # Sent again after 0.3, 0.9, 2.1 and 4.5 s, give or take the kernel's ticks: the outage has 2.5 s to go.
+    assert when == pytest.approx(outage.at + 0.5 + 4.5 + 0.05, abs=0.6)
 
 
 def test_outages_handovers_and_cuts_come_as_often_as_the_scenario_says() -> None:
@@ -150,9 +121,16 @@ def test_outages_handovers_and_cuts_come_as_often_as_the_scenario_says() -> None
 def test_the_same_seed_is_the_same_network_and_another_is_another() -> None:
     def sample(seed: int) -> list[object]:
         link = Link(scenarios.load("4g-bursty"), seed)
-        down, up = link.flow("down"), link.flow("up")
-        arrivals = [flow.arrivals(i / 10, 3000) for i in range(100) for flow in (down, up)]
-        return [*arrivals, *(link.weather.happening(i) for i in range(20)), link.handshake(50.0)]
+        flows = link.flow("down"), link.flow("up")
+        for number in range(100):
+            for flow in flows:
+                flow.advance(number / 10)
+                flow.write(number / 10, 3000)
+        return [
+            *(list(flow.arrived) for flow in flows),
+            *(link.weather.happening(i) for i in range(20)),
+            link.handshake(50.0),
+        ]
 
     assert sample(1) == sample(1)
     assert sample(1) != sample(2)

@@ -21,11 +21,20 @@ from omniwatch.system.errors import UserError
     "--scenario", metavar="NAME|FILE", default="4g-10pct", show_default=True, help="Scenario of the network."
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed is the same network.")
+@click.option(
+    "--congestion",
+    type=click.Choice(["cubic", "reno", "bbr"]),
+    default="cubic",
+    show_default=True,
+    help="Congestion control of the made-up TCP.",
+)
 @click.option("--list", "as_list", is_flag=True, help="Name the scenarios there are.")
-def command(server: str | None, listen: str, scenario: str, seed: int, as_list: bool) -> None:
+def command(
+    server: str | None, listen: str, scenario: str, seed: int, congestion: str, as_list: bool
+) -> None:
     """Stand between clients and a server as a mobile network would, in user space and without privileges.
 
-    Data arrives late. Lost packets delay those behind them, as with TCP. Nothing passes in outages and handovers.
+    Data arrives late. Lost packets delay those behind them and narrow the window, as with TCP. Nothing passes in outages.
     Connections are cut, with a reset or silently. A scenario with `frames` drops, repeats and reorders single frames of an
     answer in frames. Each change of the network is one line on standard error; SIGINT or SIGTERM ends it.
 
@@ -46,13 +55,15 @@ def command(server: str | None, listen: str, scenario: str, seed: int, as_list: 
             return
         if server is None:
             raise click.UsageError("--to HOST:PORT: where is the server?")
-        link = path.Link(scenarios.load(scenario), seed)
+        link = path.Link(scenarios.load(scenario), seed, congestion)
         if link.scenario.frames:
             # It parses HTTP as the client does: without the client's libraries, say so before anything is relayed.
             import omniwatch.client  # noqa: F401  imported for its check
 
         def ready(at: Address) -> None:
-            click.echo(f"listening on {at}, relaying to {server}: {scenario}, seed {seed}", err=True)
+            click.echo(
+                f"listening on {at}, relaying to {server}: {scenario}, seed {seed}, {congestion}", err=True
+            )
 
         def tell(now: float, happening: path.Blackout, dead: int) -> None:
             lasts = f" for {happening.for_s:.2f} s" if happening.for_s else ""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from omniwatch.desk.link import scenario as scenarios
-from omniwatch.desk.link.path import Blackout, Gilbert, OutageSchedule, standing_s
+from omniwatch.desk.link.path import Blackout, OutageSchedule, Way
 from omniwatch.desk.link.scenario import Scenario
 from omniwatch.desk.link.tun import go_before_others, open_device
 
@@ -32,6 +32,8 @@ RST_ACK = 0x14
 
 Endpoint = tuple[bytes, bytes]
 """The client's address and port, as they stand in its packets."""
+Queue = collections.deque[tuple[float, bytes]]
+"""Packets under way, and when they arrive."""
 
 
 class Counts(msgspec.Struct):
@@ -92,42 +94,16 @@ def checksum(data: bytes) -> int:
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-class Way:
-    """One direction: what is lost, and when the rest arrives. Time is seconds since the path began."""
-
-    def __init__(self, name: str, scenario: Scenario, rng: random.Random) -> None:
-        up = name == "up"
-        self.queue: collections.deque[tuple[float, bytes]] = collections.deque()
-        loss = scenario.loss_up if up and scenario.loss_up is not None else scenario.loss
-        self._channel = Gilbert(loss, rng)
-        self._rng = rng
-        self._scenario = scenario
-        self._standing = scenario.standing_up if up else None
-        self._bytes_per_s = (scenario.up_kbit if up else scenario.down_kbit) * 125
-        self._free_at = 0.0
-
-    def take(self, now: float, packet: bytes) -> str:
-        """Queue a packet, or lose it; return what it counts as."""
-        if self._channel.lost():
-            return "lost"
-        if self._bytes_per_s:
-            self._free_at = max(now, self._free_at)
-            if self._free_at - now > self._scenario.queue_ms / 1000:
-                return "overflowed"
-            self._free_at += len(packet) / self._bytes_per_s
-        due = max(now, self._free_at) + self._scenario.rtt_ms / 2000
-        due += self._rng.uniform(0, self._scenario.jitter_ms / 1000) + standing_s(self._standing, now)
-        self.queue.append((max(due, self.queue[-1][0]) if self.queue else due, packet))
-        return "carried"
-
-
 class Carrier:
     """The network between two devices, without the devices: packets in, packets out. Pure."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         rng = random.Random(seed)
         self.outages = OutageSchedule(scenario, random.Random(rng.random()))
-        self.ways = {name: Way(name, scenario, random.Random(rng.random())) for name in ("up", "down")}
+        self.ways = {
+            name: Way(name, scenario, self.outages, random.Random(rng.random())) for name in ("up", "down")
+        }
+        self.queues: dict[str, Queue] = {name: collections.deque() for name in self.ways}
         self.counts = Counts()
         self._number = 0
         self._flows: set[Endpoint] = set()
@@ -153,17 +129,20 @@ class Carrier:
                 self.counts.lost += 1
                 return reset_for(one) if cut == "reset" else None
             self._flows.add(client)
-        fate = "lost" if self.outages.down(now) else self.ways[way].take(now, packet)
+        arrives = self.ways[way].carry(now, len(packet))
+        if arrives is not None:
+            self.queues[way].append((arrives, packet))
+        fate = self.ways[way].fate
         setattr(self.counts, fate, getattr(self.counts, fate) + 1)
         return None
 
     def due(self) -> float | None:
         """Return when the next packet arrives."""
-        return min((way.queue[0][0] for way in self.ways.values() if way.queue), default=None)
+        return min((queue[0][0] for queue in self.queues.values() if queue), default=None)
 
     def arrived(self, now: float, way: str) -> list[bytes]:
         """Return the packets that have arrived by now."""
-        queue, found = self.ways[way].queue, []
+        queue, found = self.queues[way], []
         while queue and queue[0][0] <= now:
             at, packet = queue.popleft()
             late_s = now - at

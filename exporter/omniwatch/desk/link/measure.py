@@ -25,6 +25,11 @@ from omniwatch.frames import add
 from omniwatch.resume import Resume
 
 PICTURE_S = 1 / 30
+FRAME_S = 0.08
+BUFFER_S = 0.08
+"""Speech that a player waits for before it plays."""
+SPEECH_HZ = {"pcm16": 24_000, "opus": 1_500}
+"""Samples a second of the stand-in's speech: at 1,500 a frame has the 240 bytes that Opus at 24 kbit/s takes."""
 # Every sample is compared, so speech has to be PCM.
 CONFIG = Config(warm_s=0, opus=False)
 """Each turn has a client of its own, so no connection is of use to the next."""
@@ -59,6 +64,10 @@ class Run(msgspec.Struct):
     lost: int = 0
     rtx: int = 0
     realigned_ms: float = 0.0
+    first_ms: list[float] = []
+    """From each question to its first speech, less the server's own time."""
+    underrun_s: float = 0.0
+    """How long there was nothing to play, in all turns."""
     server_extra_ms: list[float] = []
     """The server's own estimates, from its events."""
 
@@ -66,18 +75,26 @@ class Run(msgspec.Struct):
 class _Listener(TurnCallbacks):
     """Hears one turn, and measures its returns."""
 
-    def __init__(self, run: Run, made_at: Callable[[int], float], one_way_s: float) -> None:
+    def __init__(self, run: Run, made_at: Callable[[int], float], one_way_s: float, own_s: float) -> None:
         self.heard: list[tuple[int, bytes | None]] = []
         self.fresh: tuple[float, Return] | None = None
         self._loop = asyncio.get_running_loop()
         self._run = run
         self._made_at = made_at
         self._one_way_s = one_way_s
+        self._own_s = own_s
         self._latest: tuple[float, int] = (0.0, 0)
+        self._asked_at = self._loop.time()
+        self._ready_at: float | None = None
 
     def audio(self, frame_id: int, payload: memoryview, play_at: float) -> None:
         self.heard.append((frame_id, bytes(payload)))
         now = self._loop.time()
+        if self._ready_at is None:
+            self._run.first_ms.append((now - self._asked_at - self._own_s) * 1000)
+            self._ready_at = now + BUFFER_S
+        self._run.underrun_s += max(0.0, now - self._ready_at)
+        self._ready_at = max(now, self._ready_at) + FRAME_S
         if now != self._latest[0]:
             self._latest = (now, frame_id)
 
@@ -115,6 +132,7 @@ async def _measure(
     seed: int,
     minutes: float,
     speaker: FakeServer,
+    congestion: str,
     step: Callable[[float], None],
 ) -> Run:
     loop = asyncio.get_running_loop()
@@ -131,7 +149,7 @@ async def _measure(
         virtual.spawn(host.serve(app, theirs, theirs))
         return ours
 
-    relay = Relay(Link(scenario, seed), dial)
+    relay = Relay(Link(scenario, seed, congestion), dial)
     virtual.spawn(relay.weather())
 
     async def connect() -> tuple[memory.End, memory.End]:
@@ -144,7 +162,8 @@ async def _measure(
     one_way_s = scenario.rtt_ms / 2000
     while loop.time() < minutes * 60:
         turn = run.turns
-        listener = _Listener(run, functools.partial(_made_at, speaker, turn), one_way_s)
+        made_at = functools.partial(_made_at, speaker, turn)
+        listener = _Listener(run, made_at, one_way_s, speaker.first_s)
         client = Client("http://server", listener, connect=connect, config=CONFIG, jitter=luck.random)
         film = virtual.spawn(_film(client, listener))
         summary = await client.speak({"seed": turn})
@@ -195,8 +214,10 @@ def measure(
     *,
     speed: float = 2.0,
     speech_s: float = 20.0,
+    congestion: str = "cubic",
+    codec: str = "pcm16",
     step: Callable[[float], None] = lambda share: None,
 ) -> Run:
     """Hear turns of `speech_s` made `speed` times as fast as heard, for so many minutes; `step` is called with how far it is."""
-    speaker = FakeServer(speech_s=speech_s, speed=speed)
-    return virtual.run(_measure(name, scenario, seed, minutes, speaker, step))
+    speaker = FakeServer(speech_s=speech_s, speed=speed, rate_hz=SPEECH_HZ[codec])
+    return virtual.run(_measure(name, scenario, seed, minutes, speaker, congestion, step))

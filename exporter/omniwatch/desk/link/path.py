@@ -1,9 +1,6 @@
-"""Compute when sent data arrives: bursts of loss, TCP's retransmissions, outages. Pure, by a seed.
+"""Compute what a network does to packets: bursts of loss, delay, rate, outages. Pure, by a seed.
 
-TCP is modelled as a listener meets it: a lost segment holds up all behind it. If at least three segments follow, the
-delay is a round trip (fast retransmit). Else it is the retransmission timeout, which doubles with each further loss. A
-handshake retries after 1, 2, 4 … s. Left out: the congestion window (`down_kbit` stands for what a connection gets) and
-lost acknowledgements (the next one makes up for them).
+What TCP makes of it is in tcp.py; a handshake retries after 1, 2, 4 … s.
 """
 
 from __future__ import annotations
@@ -16,18 +13,13 @@ from heapq import merge
 from typing import NamedTuple
 
 from omniwatch.desk.link.scenario import Handover, Loss, Scenario, Standing
+from omniwatch.desk.link.tcp import MOST_RTO_S, Flow
 
-SEGMENT_BYTES = 1448
-"""Payload of one segment: 1500 bytes less IPv4 and TCP headers with timestamps."""
-RTO_FLOOR_S = 0.2
-"""Linux adds at least this to the smoothed round trip (TCP_RTO_MIN)."""
 LONGEST_S = 60.0
 """The longest time for which nothing passes."""
 SYN_RTO_S = 1.0
 """RFC 6298, 2.1."""
-MAX_RTO_S = 120.0
-MAX_RETRIES = 15
-"""So often Linux sends a segment again (tcp_retries2), for a quarter of an hour and longer than any client waits."""
+SYN_RETRIES = 10
 Z95 = 1.6449
 """The standard normal distribution's 95th percentile."""
 
@@ -50,10 +42,6 @@ class Gilbert:
             return False
         self._bad = self._rng.random() >= self._leave if self._bad else self._rng.random() < self._enter
         return self._bad and (self._loss.bad >= 1 or self._rng.random() < self._loss.bad)
-
-    def lost_later(self) -> bool:
-        """Whether a packet is lost that is sent long after the one before: by then any burst is over."""
-        return self._rng.random() < self._loss.share
 
 
 class Blackout(NamedTuple):
@@ -140,81 +128,78 @@ def standing_s(queue: Standing | None, at: float) -> float:
     return queue.ms / 1000
 
 
-class Flow:
-    """One direction of one connection: when each segment sent arrives, in order."""
+class Way:
+    """One direction of a network: what is lost, and when the rest arrives. Time is seconds since the network began."""
 
-    def __init__(self, link: Link, way: str, kbit: float) -> None:
-        self._link = link
-        self._way = way
-        self._bytes_per_s = kbit * 125
+    def __init__(self, name: str, scenario: Scenario, outages: OutageSchedule, rng: random.Random) -> None:
+        up = name == "up"
+        loss = scenario.loss_up if up and scenario.loss_up is not None else scenario.loss
+        self.channel = Gilbert(loss, random.Random(rng.random()))
+        self.fate = ""
+        """What the last packet counts as: carried, lost or overflowed."""
+        self._jitter = random.Random(rng.random())
+        self._outages = outages
+        self._scenario = scenario
+        self._standing = scenario.standing_up if up else None
+        self._bytes_per_s = (scenario.up_kbit if up else scenario.down_kbit) * 125
         self._free_at = 0.0
         self._last_at = 0.0
 
-    def arrivals(self, now: float, size: int) -> list[tuple[float, int]]:
-        """Return (when, bytes) of what arrives of `size` bytes sent now, together all of them."""
-        link, found = self._link, list[tuple[float, int]]()
-        segments = max(1, math.ceil(size / SEGMENT_BYTES))
-        for number in range(segments):
-            part = min(SEGMENT_BYTES, size - number * SEGMENT_BYTES)
+    def passes(self, now: float) -> bool:
+        """Whether a packet sent now is not lost."""
+        return not (self._outages.down(now) or self.channel.lost())
+
+    def delay_s(self, now: float) -> float:
+        """Return how long a packet sent now is on the way, but for a queue of its own."""
+        jitter_s = self._jitter.uniform(0, self._scenario.jitter_ms / 1000)
+        return self._scenario.rtt_ms / 2000 + jitter_s + standing_s(self._standing, now)
+
+    def carry(self, now: float, size: int) -> float | None:
+        """Return when a packet of `size` bytes arrives that is sent now, behind those sent before; None if it is lost."""
+        self.fate = "lost"
+        if not self.passes(now):
+            return None
+        if self._bytes_per_s:
             self._free_at = max(now, self._free_at)
-            if self._bytes_per_s:
-                self._free_at += part / self._bytes_per_s
-            sent_at = link.passes(self._way, self._free_at, behind=segments - 1 - number)
-            self._last_at = max(self._last_at, sent_at + link.one_way_s(self._way, sent_at))
-            if found and found[-1][0] == self._last_at:
-                part += found.pop()[1]
-            found.append((self._last_at, part))
-        return found
+            if self._free_at - now > self._scenario.queue_ms / 1000:
+                self.fate = "overflowed"
+                return None
+            self._free_at += size / self._bytes_per_s
+        self._last_at = max(self._last_at, max(now, self._free_at) + self.delay_s(now))
+        self.fate = "carried"
+        return self._last_at
 
 
 class Link:
-    """The network of a scenario and a seed."""
+    """The network of a scenario and a seed, and the TCP of those who talk over it."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    def __init__(self, scenario: Scenario, seed: int, congestion: str = "cubic") -> None:
         rng = random.Random(seed)
         self.scenario = scenario
         self.weather = OutageSchedule(scenario, random.Random(rng.random()))
         self.luck = random.Random(rng.random())
         """For frame mode."""
-        self._jitter = random.Random(rng.random())
-        self.channels = {
-            "up": Gilbert(scenario.loss_up or scenario.loss, random.Random(rng.random())),
-            "down": Gilbert(scenario.loss, random.Random(rng.random())),
+        self.ways = {
+            name: Way(name, scenario, self.weather, random.Random(rng.random())) for name in ("up", "down")
         }
-        """What decides on the loss of a packet, by direction."""
-        self._rto_s = scenario.rtt_ms / 1000 + RTO_FLOOR_S
+        self._congestion = congestion
+        self._first_rtt_s: float | None = None
 
     def flow(self, way: str) -> Flow:
         """Return one direction ("up" or "down") of a new connection."""
-        scenario = self.scenario
-        return Flow(self, way, scenario.up_kbit if way == "up" else scenario.down_kbit)
-
-    def one_way_s(self, way: str, at: float) -> float:
-        """Return how long a packet sent at `at` takes that is not lost."""
-        standing = standing_s(self.scenario.standing_up, at) if way == "up" else 0.0
-        return (
-            self.scenario.rtt_ms / 2000 + self._jitter.uniform(0, self.scenario.jitter_ms / 1000) + standing
-        )
-
-    def passes(self, way: str, at: float, *, behind: int = 0, rto_s: float = 0.0) -> float:
-        """Return when a segment first sent at `at` is sent for the last time, `behind` others following it."""
-        pause_s = rto_s or self._rto_s
-        channel = self.channels[way]
-        lost = channel.lost() or self.weather.down(at)
-        if lost and behind >= 3:
-            at += self.scenario.rtt_ms / 1000
-            lost = channel.lost_later() or self.weather.down(at)
-        for _ in range(MAX_RETRIES):
-            if not lost:
-                break
-            at += pause_s
-            pause_s = min(MAX_RTO_S, 2 * pause_s)
-            lost = channel.lost_later() or self.weather.down(at)
-        return at
+        back = "down" if way == "up" else "up"
+        luck = random.Random(self.luck.random())
+        first_rtt_s = (self.scenario.rtt_ms + self.scenario.jitter_ms) / 1000
+        return Flow(self.ways[way].carry, self.ways[back].carry, self._congestion, luck, first_rtt_s)
 
     def handshake(self, now: float) -> float:
-        """Return when a connection begun now stands, as its client sees it."""
-        at = self.passes("up", now, rto_s=SYN_RTO_S)
-        at += self.one_way_s("up", at)
-        at = self.passes("down", at, rto_s=SYN_RTO_S)
-        return at + self.one_way_s("down", at)
+        """Return when a connection begun now stands, as its client sees it. Each lost packet of it is tried again."""
+        for name in ("up", "down"):
+            way, pause_s = self.ways[name], SYN_RTO_S
+            for _ in range(SYN_RETRIES):
+                if way.passes(now):
+                    break
+                now += pause_s
+                pause_s = min(MOST_RTO_S, 2 * pause_s)
+            now += way.delay_s(now)
+        return now

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from omniwatch.desk.link.framed import Framed
-from omniwatch.desk.link.path import Blackout, Flow, Gilbert, Link
+from omniwatch.desk.link.path import Blackout, Gilbert, Link
+from omniwatch.desk.link.tcp import Flow
 
 WINDOW_BYTES = 1 << 18
-"""What may be under way in one direction of a connection: about what a receiver's window lets through."""
+"""What may be under way in one direction of a connection: what buffers and windows of both ends hold."""
 FORGET_S = 60.0
 """After this, the server's end of a connection that died silently is reset."""
 
@@ -137,21 +137,10 @@ class Relay:
                     end.reset()
 
     async def _way(self, source: End, sink: End, flow: Flow, name: str, framed: Framed | None) -> None:
-        under_way: deque[tuple[float, bytes]] = deque()
-        moved = asyncio.Event()
+        pump = _Pump(self._loop, self._began, flow)
 
         async def arrive() -> None:
-            while True:
-                while not under_way:
-                    moved.clear()
-                    await moved.wait()
-                when, piece = under_way[0]
-                if when > self.now():
-                    await asyncio.sleep(when - self.now())
-                under_way.popleft()
-                moved.set()
-                if not piece:
-                    return
+            while piece := await pump.take():
                 self.carried[name] += len(piece)
                 sink.write(piece)
                 await sink.drain()
@@ -160,20 +149,82 @@ class Relay:
         try:
             while data := await source.read(65_536):
                 data = framed.feed(data) if framed else data
-                at, start = self.now(), 0
-                for when, size in flow.arrivals(at, len(data)) if data else ():
-                    under_way.append((when, data[start : start + size]))
-                    start += size
-                moved.set()
-                while sum(len(piece) for _, piece in under_way) > WINDOW_BYTES and not arriving.done():
-                    moved.clear()
-                    await moved.wait()
-            last = flow.arrivals(self.now(), 0)[-1][0]
-            under_way.append((last, b""))
-            moved.set()
+                if data:
+                    pump.send(data)
+                while pump.held > WINDOW_BYTES and not arriving.done():
+                    await pump.room()
+            pump.end()
             await arriving
             sink.close()
         except ConnectionError:
             sink.reset()
         finally:
             arriving.cancel()
+            pump.stop()
+
+
+class _Pump:
+    """Moves bytes through a flow on an event loop's clock, in which the network began at `began`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, began: float, flow: Flow) -> None:
+        self._loop, self._began, self._flow = loop, began, flow
+        self._data = bytearray()
+        self._arrived = 0
+        self._ended = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._moved = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    @property
+    def held(self) -> int:
+        """Bytes that were sent and not taken."""
+        return len(self._data)
+
+    def send(self, data: bytes) -> None:
+        """Send."""
+        now = self._loop.time() - self._began
+        self._flow.advance(now)
+        self._data += data
+        self._flow.write(now, len(data))
+        self._turn(now)
+
+    def end(self) -> None:
+        """Send the end: a packet as any other."""
+        self.send(b"\0")
+        self._ended = True
+
+    async def take(self) -> bytes:
+        """Return what has arrived, b"" at the end."""
+        while True:
+            ready = min(self._arrived, len(self._data) - self._ended)
+            if ready:
+                break
+            if self._ended and self._arrived:
+                return b""
+            self._moved.clear()
+            await self._moved.wait()
+        piece = bytes(self._data[:ready])
+        del self._data[:ready]
+        self._arrived -= ready
+        self._taken.set()
+        return piece
+
+    async def room(self) -> None:
+        """Wait until more was taken."""
+        self._taken.clear()
+        await self._taken.wait()
+
+    def stop(self) -> None:
+        """Let nothing more happen."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _turn(self, now: float) -> None:
+        """Let happen what happens until now, and come again for what is next."""
+        self._flow.advance(now)
+        while self._flow.arrived:
+            self._arrived += self._flow.arrived.popleft()[1]
+            self._moved.set()
+        due = self._flow.due()
+        self.stop()
+        self._timer = None if due is None else self._loop.call_at(self._began + due, self._turn, due)

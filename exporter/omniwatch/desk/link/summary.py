@@ -19,10 +19,16 @@ COLUMNS = {
     "extra_p99_ms": "p99 (ms)",
     "answer_p50_ms": "first frame p50 (ms)",
     "answer_p99_ms": "p99 (ms)",
+    "first_p50_ms": "first speech p50 (ms)",
+    "first_p90_ms": "p90 (ms)",
+    "underrun_s": "underrun a turn (s)",
     "duplicates": "duplicates",
     "never_heard": "frames never heard",
     "drift_p99_ms": "drift after p99 (ms)",
 }
+
+
+SPOKEN = {"pcm16": "PCM16 of 24 kHz, 48 kB/s", "opus": "as many bytes as Opus takes, 3 kB/s"}
 
 
 def percentile(values: Iterable[float], share: float) -> float:
@@ -45,6 +51,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         for reason, count in run.failed.items():
             reasons[reason] = reasons.get(reason, 0) + count
     frames = sum(run.frames for run in runs)
+    first = [ms for run in runs for ms in run.first_ms]
     server = [ms for run in runs for ms in run.server_extra_ms]
     return {
         "scenario": runs[0].scenario,
@@ -64,6 +71,9 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         "extra_mean_ms_by_the_server": round(sum(server) / len(server), 1) if server else None,
         "answer_p50_ms": round(percentile(answer, 0.5), 1),
         "answer_p99_ms": round(percentile(answer, 0.99), 1),
+        "first_p50_ms": round(percentile(first, 0.5), 1),
+        "first_p90_ms": round(percentile(first, 0.9), 1),
+        "underrun_s": round(sum(run.underrun_s for run in runs) / max(1, sum(run.turns for run in runs)), 2),
         "frames": frames,
         "duplicates": sum(run.duplicates for run in runs),
         "never_heard": sum(run.lost for run in runs),
@@ -73,7 +83,9 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def markdown(rows: Sequence[dict[str, Any]], *, speed: float, took_s: float) -> str:
+def markdown(
+    rows: Sequence[dict[str, Any]], *, speed: float, took_s: float, congestion: str, codec: str
+) -> str:
     """Return the table and what has to be said with it."""
     lines = [
         "| " + " | ".join(COLUMNS.values()) + " |",
@@ -82,6 +94,10 @@ def markdown(rows: Sequence[dict[str, Any]], *, speed: float, took_s: float) -> 
         "",
         f"Virtual time: {sum(row['minutes'] for row in rows):.0f} minutes of network in {took_s:.0f} s, with the client, "
         "the middleware and the relay as they run in production, over memory instead of sockets.",
+        "",
+        f"Congestion control: {congestion}. Speech: {SPOKEN[codec]}.",
+        "",
+        "First speech is from a turn's question, its connection's handshake included, less the server's own time.",
         "",
         "The first frame is counted from when the client sets out to come back, there being a network or not.",
         "",

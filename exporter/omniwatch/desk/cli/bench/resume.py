@@ -35,6 +35,20 @@ SCENARIOS = ("4g-10pct", "4g-bursty", "highway-120", "tunnel")
     show_default=True,
     help="How much faster than it is heard speech is made.",
 )
+@click.option(
+    "--congestion",
+    type=click.Choice(["cubic", "reno", "bbr"]),
+    default="cubic",
+    show_default=True,
+    help="Congestion control of both ends.",
+)
+@click.option(
+    "--codec",
+    type=click.Choice(["pcm16", "opus"]),
+    default="pcm16",
+    show_default=True,
+    help="Bytes that speech takes: those of PCM, or those of Opus.",
+)
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Write all figures, as JSON.")
 @click.option(
     "--markdown", "markdown_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the table."
@@ -44,6 +58,8 @@ def resume(
     seeds: int,
     minutes: float,
     speed: float,
+    congestion: str,
+    codec: str,
     out: Path | None,
     markdown_file: Path | None,
 ) -> None:
@@ -53,7 +69,7 @@ def resume(
 
     \b
     Example:
-      omniwatch bench resume --scenario 4g-10pct --seeds 3 --out resume.json
+      omniwatch bench resume --scenario 4g-10pct --seeds 3 --congestion bbr --out resume.json
     """
     import json
     import sys
@@ -74,11 +90,28 @@ def resume(
                 bar.update(int(1000 * (number + share)) - bar.pos)
 
             bar.label = f"{name}, seed {seed}"
-            runs[name].append(measure(name, networks[name], seed, minutes, speed=speed, step=step))
+            run = measure(
+                name,
+                networks[name],
+                seed,
+                minutes,
+                speed=speed,
+                congestion=congestion,
+                codec=codec,
+                step=step,
+            )
+            runs[name].append(run)
     rows = [summarise(found) for found in runs.values()]
     took_s = time.monotonic() - began
-    table = markdown(rows, speed=speed, took_s=took_s)
-    figures = {"virtual_time": True, "speed": speed, "took_s": round(took_s, 1), "scenarios": rows}
+    table = markdown(rows, speed=speed, took_s=took_s, congestion=congestion, codec=codec)
+    figures = {
+        "virtual_time": True,
+        "speed": speed,
+        "congestion": congestion,
+        "codec": codec,
+        "took_s": round(took_s, 1),
+        "scenarios": rows,
+    }
     click.echo(table, nl=False)
     try:
         for path, text in ((out, json.dumps(figures, indent=2) + "\n"), (markdown_file, table)):
