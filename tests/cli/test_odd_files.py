@@ -58,9 +58,10 @@ READERS = {
     "an event file that is written to: it is seen first, and opened without waiting": {"sources/rotation.py"},
     "the tap's own event file, which it writes": {"tap/spool.py"},
     "a file of the sidecar's own state directory, opened for writing": {"sidecar/state_lock.py"},
-    "a lock on a folder": {"bundle/installed_files.py"},
+    "a lock on a folder": {"bundle/installed_files.py", "desk/slice/work.py"},
     "without waiting, and files that never end are cut": {"doctor/device.py"},
     "a file that this program has just written": {
+        *("desk/slice/apply.py", "desk/slice/copying.py"),
         *("bundle/check.py", "bundle/systemctl.py", "desk/demo/__init__.py", "system/child_process.py"),
         *("system/atomic_write.py", "desk/backtest/tsdb.py", "desk/cli/backtest.py", "doctor/bundle.py"),
     },

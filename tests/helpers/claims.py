@@ -107,7 +107,7 @@ def edge() -> Iterator[Row]:
     yield Row(
         "4 experts are kept (`--moe-expert-slice 4`)",
         f"a token chooses {text.num_experts_per_tok}: fewer cannot be kept; vLLM 0.30 has no such flag",
-        "`omniwatch plan --experts 4`; `omniwatch check --vllm PROGRAM`",
+        "`omniwatch plan --experts 4`, `omniwatch slice apply`; `omniwatch check --vllm PROGRAM`",
         NOT,
     )
     yield Row("GELU layers hardly suffer", "the activation is SiLU", "config.json, `hidden_act`", NOT)

@@ -68,6 +68,17 @@ def test_json_is_the_plan_itself() -> None:
     assert (done.exit_code, read.result.fits) == (1, False)
 
 
+def test_each_part_keeps_its_own_number_of_experts() -> None:
+    done = run("--experts", "thinker=64,talker=96", "--json")
+    result = msgspec.json.decode(done.stdout, type=planning.Plan).result
+    assert (result.experts, result.talker_experts) == (64, 96)
+    sizes = {part.name: part.bytes for part in result.components}
+    assert sizes["thinker_experts"] == 57_982_058_496 // 2
+    assert sizes["talker_experts"] == 6_039_797_760 * 3 // 4
+    alone = msgspec.json.decode(run("--experts", "talker=96", "--json").stdout, type=planning.Plan).result
+    assert (alone.experts, alone.talker_experts) == (128, 96)
+
+
 def test_the_ladder_goes_down_step_by_step() -> None:
     wanted = Wanted(name="", model=RELEASED, device=DEVICES["orin-64"], streams=2)
     steps = list(ladder.rungs(wanted))
@@ -212,6 +223,11 @@ def test_a_profile_is_planned(name: str) -> None:
         (["--profile", "none"], 'no profile "none"'),
         (["--profile", "int4", "--streams", "2"], "--profile says what runs"),
         (["--experts", "4"], "chooses 8 of them for a token"),
+        (["--experts", "talker=5"], "talker has 128 a layer and chooses 6"),
+        (["--experts", "talker=96", "--no-talker"], "the parts with experts are thinker"),
+        (["--experts", "thinker=64,thinker=32"], "thinker twice"),
+        (["--experts", ""], "expected a number such as 96, or thinker=64,talker=96"),
+        (["--experts", "1e2"], "expected a number such as 96"),
         (["--quantization", "int5"], '"int5": expected bf16'),
         (["--device", "thor", "--device-memory-gb", "8"], "exclude each other"),
         (["--ladder", "--flags"], "exclude each other"),

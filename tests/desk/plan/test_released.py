@@ -69,7 +69,10 @@ def test_the_text_thinker_in_int4_is_what_nvidia_measured() -> None:
     ],
 )
 def test_fewer_experts_and_fewer_bits(experts: int, bf16: float, int8: float, int4: float) -> None:
-    found = [computed(*types, experts=experts).weights_bytes / GB for types in ([], ["int8"], ["int4"])]
+    found = [
+        computed(*types, experts=dict.fromkeys(RELEASED.parts, experts)).weights_bytes / GB
+        for types in ([], ["int8"], ["int4"])
+    ]
     assert found == [pytest.approx(size, abs=0.05) for size in (bf16, int8, int4)]
 
 
@@ -136,8 +139,8 @@ def test_the_bound_is_bandwidth_by_bytes(types: list[str], tokens_s: float) -> N
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"experts": 4}, "4 experts: the thinker has 128 a layer and chooses 8"),
-        ({"experts": 7}, "chooses 8 of them for a token, so it can keep 8 to 128"),
+        ({"experts": {"thinker": 4}}, "4 experts: the thinker has 128 a layer and chooses 8"),
+        ({"experts": {"thinker": 7}}, "chooses 8 of them for a token, so it can keep 8 to 128"),
         ({"max_model_len": 65537}, "the model takes 1 to 65536 tokens"),
         ({"streams": 0}, "expected at least 1"),
         ({"kv_type": "int3"}, "expected bf16 or fp8"),

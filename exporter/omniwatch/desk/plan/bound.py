@@ -33,7 +33,7 @@ def bound(wanted: Wanted, result: Result) -> Bound | None:
     bandwidth = result.device.bandwidth_bytes_s
     if not bandwidth:
         return None
-    model = wanted.model if wanted.experts is None else wanted.model.sliced(wanted.experts)
+    model = wanted.model.sliced(wanted.experts)
     token = _token_bytes(model, result)
     frame = _frame_bytes(model, result) if result.talker else 0
     return Bound(

@@ -42,6 +42,9 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     size: int
     """Its bytes."""
+    file: Path
+    begin: int
+    """Where in `file` its bytes begin."""
 
 
 class Weights(NamedTuple):
@@ -104,8 +107,8 @@ def header(path: Path) -> Iterator[Stored]:
     for name, entry in found.items():
         if name == "__metadata__":
             continue
-        tensor, end_here = _entry(path, name, entry, data)
-        end = max(end, end_here)
+        tensor = _entry(path, name, entry, size, data)
+        end = max(end, tensor.begin + tensor.size - (size - data))
         yield tensor
     if end != data:
         raise PlanError(f"{path}: its tensors end at byte {end} of {data}: not whole, or damaged")
@@ -115,8 +118,8 @@ def _words(length: int) -> str:
     return f"{length / 1e12:.1f} TB" if length >= 1e12 else f"{length / 1e9:.1f} GB"
 
 
-def _entry(path: Path, name: str, entry: Any, data: int) -> tuple[Stored, int]:
-    """Read one entry of a header: the tensor, and where its bytes end."""
+def _entry(path: Path, name: str, entry: Any, size: int, data: int) -> Stored:
+    """Read one entry of a header, of a file of `size` bytes, the last `data` of which are the tensors'."""
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         numbers = [*shape, begin, end]
@@ -134,7 +137,7 @@ def _entry(path: Path, name: str, entry: Any, data: int) -> tuple[Stored, int]:
         raise PlanError(
             f"{path}: {name[:80]}: {dtype} {list(shape)} takes {wanted} bytes, the header says {end - begin}"
         )
-    return Stored(name, dtype, tuple(shape), end - begin), end
+    return Stored(name, dtype, tuple(shape), end - begin, path, size - data + begin)
 
 
 def _sharded(directory: Path, index: Path) -> Weights:

@@ -95,7 +95,9 @@ def slices(wanted: Wanted) -> Iterator[Slice]:
     kept = sorted({round(share * most) for share in SHARES if share * most >= least}, reverse=True)
     for experts in kept:
         # Types are computed, so what the files hold has no part in it.
-        asked = msgspec.structs.replace(wanted, weights=None, experts=experts)
+        asked = msgspec.structs.replace(
+            wanted, weights=None, experts=dict.fromkeys(wanted.model.parts, experts)
+        )
         found = {
             name: compute(msgspec.structs.replace(asked, types=parse_types(types)))
             for name, types in TYPES.items()

@@ -35,7 +35,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     device: DeviceMemory
     weights: Weights | None = None
     types: Mapping[str, Type] = {}
-    experts: int | None = None
+    experts: Mapping[str, int] = {}
+    """Experts a layer that are kept, by part; a part that is absent keeps all."""
     talker: bool = True
     streams: int = 1
     max_model_len: int = 0
@@ -86,6 +87,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     device: DeviceMemory
     experts: int
+    """Experts a layer of the thinker."""
+    talker_experts: int | None
+    """The same of the talker; null without one."""
     talker: bool
     streams: int
     max_model_len: int
@@ -125,7 +129,7 @@ def compute(wanted: Wanted) -> Result:
         wanted = msgspec.structs.replace(wanted, talker=False)
     if not wanted.talker:
         model = model.silent()
-    if wanted.experts is not None:
+    if wanted.experts:
         model = model.sliced(wanted.experts)
     if not 1 <= wanted.tokens <= wanted.model.context:
         raise PlanError(
@@ -145,6 +149,7 @@ def compute(wanted: Wanted) -> Result:
         name=wanted.name,
         device=wanted.device,
         experts=model.thinker_config.text_config.num_experts,
+        talker_experts=model.talker.text_config.num_experts if model.talker else None,
         talker=wanted.talker,
         streams=wanted.streams,
         max_model_len=wanted.tokens,
@@ -175,7 +180,7 @@ def _components(wanted: Wanted, model: Model) -> tuple[list[Component], list[str
     for name, counts in components.shapes(model).items():
         words, stage = COMPONENTS[name]
         here = stored.get(name, [])
-        cut = wanted.experts is not None and counts != whole[name]
+        cut = bool(wanted.experts) and counts != whole[name]
         if here and not cut and name not in wanted.types:
             size, kind = sum(tensor.size for tensor in here), _stored_type(wanted, [t.dtype for t in here])
             exact = True

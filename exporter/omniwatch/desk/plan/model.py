@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -188,11 +188,17 @@ class Model(msgspec.Struct, frozen=True):
             texts.append(self.talker.text_config)
         return min(text.max_position_embeddings for text in texts)
 
-    def sliced(self, experts: int) -> Model:
-        """Keep the first `experts` of each layer, in thinker and talker. Raises PlanError."""
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts that have experts."""
+        return ("thinker", "talker") if self.talker is not None else ("thinker",)
+
+    def sliced(self, kept: Mapping[str, int]) -> Model:
+        """Keep so many experts of each layer, by part; a part that is not named keeps all. Raises PlanError."""
 
         def part(text: Text, name: str) -> Text:
-            if not text.num_experts_per_tok <= experts <= text.num_experts:
+            experts = kept.get(name, text.num_experts)
+            if name in kept and not text.num_experts_per_tok <= experts <= text.num_experts:
                 raise PlanError(
                     f"{experts} experts: the {name} has {text.num_experts} a layer and chooses "
                     f"{text.num_experts_per_tok} of them for a token, so it can keep "

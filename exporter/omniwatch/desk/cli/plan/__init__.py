@@ -32,7 +32,11 @@ DEVICES = ("orin-64", "orin-32", "thor", "here")
     help="COMPONENT is thinker, talker, all, or a component of the table. TYPE is bf16, fp8, int8 or int4, the last two with their group, "
     "as in int4:64 (default 128). May be given more than once. [default: as the checkpoint has it]",
 )
-@click.option("--experts", type=int, metavar="K", help="Keep K experts a layer, in thinker and talker.")
+@click.option(
+    "--experts",
+    metavar="K",
+    help="Keep K experts a layer, or thinker=K,talker=K. A part that is not named keeps all.",
+)
 @click.option(
     "--streams", type=int, default=1, show_default=True, metavar="N", help="Streams at the same time."
 )
@@ -98,7 +102,7 @@ def command(
     checkpoint: Path | None,
     profile: str | None,
     types: tuple[str, ...],
-    experts: int | None,
+    experts: str | None,
     streams: int,
     max_model_len: int,
     kv_type: str,
@@ -131,13 +135,14 @@ def command(
     from omniwatch import plotting
     from omniwatch.desk.cli.plan import disk, flags, ladder, picture, table
     from omniwatch.desk.plan import components, planning
+    from omniwatch.desk.plan import experts as numbers
     from omniwatch.desk.plan.memory import Wanted
 
     if device and device_memory_gb is not None:
         raise click.UsageError("--device and --device-memory-gb exclude each other.")
     if sum((as_ladder, as_flags, measure_disk is not None)) > 1:
         raise click.UsageError("--ladder, --flags and --measure-disk exclude each other.")
-    if profile and (checkpoint or types or experts or streams != 1 or max_model_len or silent):
+    if profile and (checkpoint or types or experts is not None or streams != 1 or max_model_len or silent):
         raise click.UsageError("--profile says what runs: no CHECKPOINT and no options for that beside it.")
     if vllm and not as_flags:
         raise click.UsageError("--vllm checks what --flags prints.")
@@ -153,7 +158,9 @@ def command(
             weights=weights,
             device=_device(device, device_memory_gb),
             types=components.parse_types(types),
-            experts=experts,
+            experts=numbers.parse(experts, model.silent().parts if silent else model.parts)
+            if experts is not None
+            else {},
             talker=not silent,
             streams=streams,
             max_model_len=max_model_len,
