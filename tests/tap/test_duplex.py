@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from helpers.duplex_session import SESSION, commit, created, done, duplex, hit, keyed, resume, resumed
 from helpers.scripted_tap import (
     REALTIME,
-    Step,
     acted,
     answers,
     disconnect,
@@ -20,43 +18,6 @@ from helpers.scripted_tap import (
 from omniwatch import events as ev
 from omniwatch.core.streams import StreamTable
 from omniwatch.settings import Settings
-
-
-def commit(t: float, **fields: Any) -> Step:
-    return says(t, type="input_audio_buffer.commit", **fields)
-
-
-SESSION = "duplex-3f2a9c0e7b1d4a55"
-
-
-def created(t: float, session: str = SESSION) -> Step:
-    return answers(
-        t, type="session.created", event_id="e0", session={"id": session, "model": "m"}, resume_token="t" * 43
-    )
-
-
-def duplex(
-    t: float, total_ms: float, ms: float, response: str = "r1", encoding: str = "pcm16", **fields: Any
-) -> Step:
-    return answers(
-        t,
-        type="response.output_audio.delta",
-        event_id=f"e{t}",
-        response_id=response,
-        item_id=f"item_{response}",
-        delta=pcm16(ms),
-        format=encoding,
-        sample_rate_hz=24_000,
-        metadata={"session_id": SESSION, "audio_duration_ms": total_ms, "playback": {"sent_ms": total_ms}},
-        **fields,
-    )
-
-
-def done(t: float, response: str = "r1", status: str = "completed") -> list[Step]:
-    return [
-        answers(t, type="response.output_audio.done", response_id=response),
-        answers(t, type="response.done", response_id=response, response={"id": response, "status": status}),
-    ]
 
 
 def test_a_duplex_conversation(tapped):
@@ -190,22 +151,6 @@ def test_speech_unasked_and_responses_that_overlap(tapped):
     ]
 
 
-def resume(t: float, seq: int = 17, session: str = SESSION) -> Step:
-    return says(
-        t,
-        type="session.resume",
-        session_id=session,
-        resume_token="t" * 43,
-        last_received_server_event_seq=seq,
-    )
-
-
-def resumed(t: float) -> Step:
-    return answers(
-        t, type="session.resumed", session_id=SESSION, session={"id": SESSION}, resume_token="u" * 43
-    )
-
-
 def test_a_client_that_comes_back_takes_its_stream_up_again(tapped):
     tapped.connect(
         [*opening(), created(1), commit(2), duplex(3, 2000, 2000), duplex(3.5, 4000, 2000), disconnect(4)],
@@ -321,16 +266,6 @@ def test_the_connection_that_was_taken_over_ends_nothing_more(tapped):
 OTHER = "duplex-77aa0c0e7b1d4a11"
 LONG = "duplex-" + "9" * 10_000
 MISS = {"type": "error", "error": {"code": "session_resume_expired", "message": "Unknown session"}}
-
-
-def hit(*sessions: str) -> dict[str, Any]:
-    """The server took up what it names first; some versions of it name the session twice."""
-    named = dict(zip(("session_id", "id"), sessions, strict=False))
-    return {"type": "session.resumed", "session": {"id": sessions[0]} if sessions else {}, **named}
-
-
-def keyed(key: str | None) -> dict[str, Any]:
-    return {"headers": [(b"authorization", key.encode())]} if key else {}
 
 
 @pytest.mark.parametrize("filler", [0, 20_000], ids=["short", "beside-much"])

@@ -28,7 +28,7 @@ from helpers.scripted_tap import (
 )
 from omniwatch import events as ev
 from omniwatch.tap.observer import STREAM_HEADER
-from omniwatch.tap.report import MAX_BODY_BYTES, MAX_IDS, PATH, PER_STREAM, Reports
+from omniwatch.tap.report import MAX_BODY_BYTES, MAX_LEFT, PATH, PER_STREAM, Reports
 from omniwatch.tap.stream_events import StreamEvents
 
 ASKED = {"stream": True, "messages": []}
@@ -245,7 +245,7 @@ def test_chats_that_are_over_push_out_no_live_session(tapped):
 
     async def act():
         chat = [*request(1, ASKED), response(2), body(3, SPOKEN), body(4, b"", more=False)]
-        for _ in range(MAX_IDS + 1):
+        for _ in range(MAX_LEFT + 1):
             await tapped.connection(chat, CHAT)
         statuses.append(await posted(tapped, stream=chosen, rtt_ms=500))
 
@@ -376,9 +376,17 @@ def test_reports_in_all_are_bounded_and_allowed_again_with_time():
     assert [post(reports, token) for token in tokens[200:]].count(204) == 100
 
 
-def test_ids_are_forgotten_oldest_first():
+def test_a_flood_of_live_streams_makes_no_other_ones_id_forgotten():
     reports = Reports(lambda: 0.0)
-    tokens = [reports.hand_out(listener()) for _ in range(MAX_IDS + 1)]
+    tokens = [reports.hand_out(listener()) for _ in range(2 * MAX_LEFT)]
+    assert [post(reports, token) for token in (tokens[0], tokens[-1])] == [204, 204]
+
+
+def test_ids_of_chats_that_are_over_are_forgotten_oldest_first():
+    reports = Reports(lambda: 0.0)
+    tokens = [reports.hand_out(listener()) for _ in range(MAX_LEFT + 1)]
+    for token in tokens:
+        reports.set_aside(token)
     assert [post(reports, token) for token in (tokens[0], tokens[1], tokens[-1])] == [404, 204, 204]
 
 

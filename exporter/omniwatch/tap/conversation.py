@@ -83,6 +83,10 @@ class Conversation:
         self.stream_events = stream_events
         self.owner = owner
         """Digest of the `Authorization` that the session began with, "" without one: only its owner takes it up again."""
+        self.session = ""
+        """The id under which it is remembered, "" for none."""
+        self.network = ""
+        """Where its latest connection is from."""
         self.holder: Holder | None = None
         self.left_m: float | None = None
         """When it was left by its connection, on the clock that never steps."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import parse_qs
 
 from omniwatch.events import Event
 from omniwatch.tap.asgi import Message, Scope
-from omniwatch.tap.conversation import Conversation
 from omniwatch.tap.ear import Ear
 from omniwatch.tap.line import Line
 from omniwatch.tap.report import Reports
+from omniwatch.tap.sessions import Sessions
 from omniwatch.tap.stream_events import Moment, StreamEvents, peer_of
 
 STREAM_HEADER = b"x-omniwatch-stream"
@@ -54,8 +53,8 @@ class TapContext:
         self.clock = clock
         self.monotonic = monotonic
         self.reports = Reports()
-        self.conversations: OrderedDict[str, Conversation] = OrderedDict()
-        """Duplex sessions that a client may take up again, by the server's id, oldest first."""
+        self.sessions = Sessions()
+        """Duplex sessions that a client may take up again."""
         self.speaking_to: set[str] = set()
         """Names of streams with a chat request under way."""
 
@@ -86,9 +85,10 @@ class WebsocketObserver(ABC):
         self.stream_events.line = self.line
         self._peer = peer_of(scope)
         self._over = False
+        self._known_as = ""
         self._ids = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(STREAM_PARAMETER, [])[:1]
         for token in self._ids:
-            context.reports.admit(token, self.stream_events)
+            context.reports.admit(token, self.stream_events, is_chosen=True)
 
     def received(self, message: Message) -> None:
         """See a message from the client."""
@@ -119,9 +119,12 @@ class WebsocketObserver(ABC):
         self.leave(reason, "aborted" if reason == "cancelled" else "failed")
 
     def known_as(self, token: str) -> None:
-        """Let the client report on the stream by an id that it has from the server."""
-        self.context.reports.admit(token, self.stream_events)
-        self._ids.append(token)
+        """Let the client report on the stream by an id that it has from the server, the latest such one."""
+        if token != self._known_as:
+            self.context.reports.withdraw(self._known_as, self.stream_events)
+            self.context.reports.admit(token, self.stream_events)
+            self._ids = [*(one for one in self._ids if one != self._known_as), token]
+            self._known_as = token
 
     def leave(self, reason: str, outcome: str) -> None:
         """End the stream, and as `outcome` the turns that are open."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from omniwatch.system.hostport import network_of
 from omniwatch.tap.asgi import Scope
 from omniwatch.tap.conversation import Conversation, FromClient, FromServer
 from omniwatch.tap.observer import TapContext, WebsocketObserver
@@ -12,8 +13,6 @@ from omniwatch.tap.stream_events import Moment
 from omniwatch.tap.stream_name import owner_of
 
 PATHS = ("/v1/realtime", "/v1/duplex")
-MAX_CONVERSATIONS = 256
-"""Duplex sessions remembered for a client that comes back; beyond it the one opened longest ago is forgotten."""
 MAX_ID = 256
 """Characters of a session's id; one under a longer id is not remembered."""
 
@@ -32,6 +31,8 @@ class RealtimeObserver(WebsocketObserver):
         self._started = False
         self._resume: tuple[FromClient, float] | None = None
         self._generating_at: Moment | None = None
+        client = scope.get("client")
+        self._network = network_of(client[0]) if client and client[0] else ""
         self._hold(Conversation(self.stream_events, owner_of(scope.get("headers", ()))))
 
     def accepted(self) -> None:
@@ -93,8 +94,7 @@ class RealtimeObserver(WebsocketObserver):
     def leave(self, reason: str, outcome: str) -> None:
         """End the stream, unless another connection has taken the session over."""
         if self._conversation.holder is self:
-            self._conversation.left_m = self.context.monotonic()
-            self._conversation.holder = None
+            self.context.sessions.leave(self._conversation, self.context.monotonic())
             super().leave(reason, outcome)
         self._over = True
 
@@ -127,12 +127,8 @@ class RealtimeObserver(WebsocketObserver):
         if not name:
             return
         self.known_as(name)
-        conversations = self.context.conversations
-        former = conversations.get(name)
-        if self._duplex and (former is None or former.owner == self._conversation.owner):
-            conversations[name] = self._conversation
-            if len(conversations) > MAX_CONVERSATIONS:
-                conversations.popitem(last=False)
+        if self._duplex:
+            self.context.sessions.name(self._conversation, name)
 
     def _answered_resume(self, said: FromServer, asked: FromClient, asked_m: float) -> None:
         result = self._result(said)
@@ -142,7 +138,7 @@ class RealtimeObserver(WebsocketObserver):
         latency_ms = max(0.0, (self.context.monotonic() - asked_m) * 1000.0)
         outage_ms = None
         # By the server's word, and not by the id that the client asked for: anyone can name another's.
-        former = self.context.conversations.get(_session_id(said))
+        former = self.context.sessions.find(_session_id(said))
         own = self._conversation
         if result == "hit" and former is not None and former is not own and former.owner == own.owner:
             if former.left_m is not None:
@@ -173,17 +169,18 @@ class RealtimeObserver(WebsocketObserver):
             self.stream_events.finish_all("aborted")
             self.stream_events.end("resumed")
             self._started = False
+        # Whoever takes that one up finds no connection that carries it.
+        self.context.sessions.leave(self._conversation, self.context.monotonic())
         for token in self._ids:
-            self.context.reports.withdraw(token, self.stream_events)
-            self.context.reports.admit(token, former.stream_events)
+            self.context.reports.hand_on(token, self.stream_events, former.stream_events)
         self.stream_events = former.stream_events
         self.stream_events.line = self.line
         self._hold(former)
 
     def _hold(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        conversation.holder = self
-        conversation.left_m = None
+        conversation.holder, conversation.left_m = self, None
+        conversation.network = self._network
 
 
 def _response_id(said: FromServer) -> str:

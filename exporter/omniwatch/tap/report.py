@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -18,8 +18,6 @@ from omniwatch.tap.stream_events import MAX_PTS_MS, StreamEvents
 
 PATH = "/omniwatch/report"
 MAX_BODY_BYTES = 1024
-MAX_IDS = 4096
-"""Ids of live streams; beyond it the one used longest ago is forgotten."""
 MAX_LEFT = 4096
 """Ids of chats that are over, whose client may still report what it heard; they make room for no live one."""
 ID_LENGTH = (16, 64)
@@ -48,13 +46,25 @@ class Report(msgspec.Struct):
 _decoder = msgspec.json.Decoder(Report)
 
 
+class Known(NamedTuple):
+    """What an id stands for."""
+
+    stream_events: StreamEvents
+    bucket: TokenBucket
+    is_chosen: bool
+    """By a client, and not by the server."""
+
+
 class Reports:
-    """The ids under which streams can be reported on, and the endpoint that takes the reports."""
+    """The ids under which streams can be reported on, and the endpoint that takes the reports.
+
+    Live streams keep theirs, however many there are: a connection has three.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._streams: OrderedDict[str, tuple[StreamEvents, TokenBucket]] = OrderedDict()
-        self._left: OrderedDict[str, tuple[StreamEvents, TokenBucket]] = OrderedDict()
+        self._streams: dict[str, Known] = {}
+        self._left: OrderedDict[str, Known] = OrderedDict()
         self._all = TokenBucket(*IN_ALL, clock())
 
     def hand_out(self, stream_events: StreamEvents) -> str:
@@ -63,16 +73,16 @@ class Reports:
         self.admit(token, stream_events)
         return token
 
-    def admit(self, token: str, stream_events: StreamEvents) -> None:
-        """Let a stream be known by an id of the server's or the client's; one too short to be secret, or taken, is not."""
-        if (
-            ID_LENGTH[0] <= len(token) <= ID_LENGTH[1]
-            and token not in self._streams
-            and token not in self._left
-        ):
-            self._streams[token] = stream_events, TokenBucket(*PER_STREAM, self._clock())
-            if len(self._streams) > MAX_IDS:
-                self._streams.popitem(last=False)
+    def admit(self, token: str, stream_events: StreamEvents, *, is_chosen: bool = False) -> None:
+        """Let a stream be known by an id of the server's, or one that its client has chosen.
+
+        One too short to be secret is none, nor is one taken, unless a client chose what the server now gives to another.
+        """
+        taken = self._known(token)
+        is_free = taken is None or (taken.is_chosen and not is_chosen)
+        if is_free and ID_LENGTH[0] <= len(token) <= ID_LENGTH[1]:
+            bucket = TokenBucket(*PER_STREAM, self._clock())
+            self._streams[token] = Known(stream_events, bucket, is_chosen)
 
     def set_aside(self, token: str) -> None:
         """Note that a chat is over: its id is kept for a late report, apart from those in use."""
@@ -81,9 +91,24 @@ class Reports:
             if len(self._left) > MAX_LEFT:
                 self._left.popitem(last=False)
 
+    def hand_on(self, token: str, before: StreamEvents, after: StreamEvents) -> None:
+        """Let an id of the one stream be the other's."""
+        known = self._streams.get(token)
+        if known and known.stream_events is before:
+            self._streams[token] = known._replace(stream_events=after)
+
+    def find(self, token: str) -> StreamEvents | None:
+        """Return the stream that an id stands for."""
+        known = self._known(token)
+        return known.stream_events if known else None
+
+    def _known(self, token: str) -> Known | None:
+        return self._streams.get(token) or self._left.get(token)
+
     def withdraw(self, token: str, stream_events: StreamEvents) -> None:
         """Forget an id of the stream."""
-        if self._streams.get(token, (None,))[0] is stream_events:
+        known = self._streams.get(token)
+        if known and known.stream_events is stream_events:
             del self._streams[token]
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,18 +132,15 @@ class Reports:
             report = _decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return 400, str(error)
-        if report.stream in self._streams:
-            self._streams.move_to_end(report.stream)
-        left = self._left.get(report.stream, (None, self._all))
-        stream_events, bucket = self._streams.get(report.stream, left)
-        if stream_events is None:
+        known = self._known(report.stream)
+        if known is None:
             return 404, "no such stream"
         if report.rtt_ms is report.played_ms is report.underrun_ms is None:
             return 400, "expected rtt_ms, played_ms or underrun_ms"
         now = self._clock()
-        if not (bucket.take(now) and self._all.take(now)):
+        if not (known.bucket.take(now) and self._all.take(now)):
             return 429, "too many reports"
-        why = stream_events.report(
+        why = known.stream_events.report(
             report.turn, report.rtt_ms, report.played_ms, report.underrun_ms, report.source
         )
         return (409, why) if why else (204, "")

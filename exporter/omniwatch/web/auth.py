@@ -14,11 +14,12 @@ from typing import Any
 
 import bcrypt
 
+from omniwatch.system.hostport import network_of
 from omniwatch.system.token_bucket import TokenBucket
 from omniwatch.web import Start, WsgiApp, respond
 from omniwatch.web.config import WebConfig
 from omniwatch.web.response import Response
-from omniwatch.web.waiting_line import Places, network_of
+from omniwatch.web.waiting_line import Places
 
 REMEMBERED = 100
 """Passwords that were right, so that a scrape a second does not cost a bcrypt a second."""

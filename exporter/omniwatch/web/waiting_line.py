@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import threading
 from collections import Counter
 
-
-def network_of(address: str) -> str:
-    """Return the address; of an IPv6 one the first 64 bits, as one host has all addresses that begin so."""
-    try:
-        known = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return ""
-    known = getattr(known, "ipv4_mapped", None) or known
-    if isinstance(known, ipaddress.IPv4Address) or known.is_loopback:
-        return str(known)
-    return str(ipaddress.ip_network((known, 64), strict=False))
+from omniwatch.system.hostport import network_of
 
 
 class Places:
