@@ -103,7 +103,9 @@ bench: $(READY)  ## ratios against peers, on this machine
 
 adversary: $(READY)  ## attacks made up at random, for an hour: connections, races, secrets, settings, kills, links, journals, files, webhooks
 	@deploy/setup.sh prometheus prometheus-alertmanager
-	@for attack in tests/adversary/[a-z]*.py; do echo "== $$attack"; $(BIN)/python $$attack || exit 1; done
+	@failed=; for attack in tests/adversary/[a-z]*.py; do \
+	  echo "== $$attack, from $$(date +%T) on"; $(BIN)/python $$attack || failed="$$failed $$attack"; done; \
+	echo "== until $$(date +%T); failed:$${failed:- none}"; test -z "$$failed"
 
 nightly: bench adversary  ## what is too long for each change: every benchmark, every attack, ten minutes of short cuts
 	CUTS_S=600 $(BIN)/pytest --timeout=900 tests/suites/fleet/test_outage.py

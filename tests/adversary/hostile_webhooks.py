@@ -7,15 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from helpers.adversary import asked, report
+from helpers.adversary import asked, report, seeds
 from helpers.hostile_webhooks import play
 
 
 def main() -> int:
     """Print the counts and what was found; 1 where anything was."""
-    options = asked("webhooks", int, 50_000, "how many")
     counts: Counter[str] = Counter()
-    plays = (play(seed, counts) for seed in range(options.seed, options.seed + options.webhooks))
+    plays = (play(seed, counts) for seed in seeds(asked()))
     failures = [failure for failure in plays if failure]
     return report(counts, failures)
 

@@ -14,7 +14,7 @@ from helpers.killed_installations import KINDS, Scene
 
 def main() -> int:
     """Print the counts and what was found; 1 where anything was."""
-    options = asked("every", int, 1, "every how many writes; with more than 1 the seed says which")
+    options = asked()
     counts: Counter[str] = Counter()
     failures: list[str] = []
     for kind in KINDS:

@@ -14,19 +14,17 @@ from contextlib import nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from helpers.adversary import asked, report
+from helpers.adversary import asked, report, seeds
 from helpers.linked_images import Scene
 from helpers.linked_trees import by_hand, compare
 
 
 def main() -> int:
     """Print the counts and what was found; 1 where anything was."""
-    options = asked(
-        "trees", int, 2000, "how many, each in both ways; the images are tried once for each 1000"
-    )
+    options = asked()
     counts: Counter[str] = Counter()
     failures: list[str] = []
-    for seed in range(options.seed, options.seed + options.trees):
+    for seed in seeds(options):
         for name, way in (("by the kernel", nullcontext), ("component by component", by_hand)):
             with tempfile.TemporaryDirectory() as directory, way():
                 counts[f"trees {name}"] += 1
@@ -34,7 +32,7 @@ def main() -> int:
                     failures.append(f"seed {seed}, {name}: {wrong}")
     with tempfile.TemporaryDirectory() as directory:
         scene, dice = Scene(Path(directory)), random.Random(options.seed)
-        for component in scene.components * (1 + options.trees // 1000):
+        for component in scene.components:
             counts["images"] += 1
             if wrong := scene.play(component, dice):
                 failures.append(wrong)

@@ -7,17 +7,16 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from helpers.adversary import asked, report
+from helpers.adversary import asked, report, seeds
 from helpers.planted_secrets import of_seed, shapes, survivors
 
 
 def main() -> int:
     """Print the counts and what survived; 1 where anything did."""
-    options = asked("rounds", int, 100, "how often each shape is planted")
     counts: Counter[str] = Counter()
     told: Counter[int] = Counter()
     examples: dict[int, str] = {}
-    for seed in range(options.seed, options.seed + options.rounds):
+    for seed in seeds(asked()):
         plant = of_seed(seed)
         counts["shapes"] = len(shapes(plant))
         counts["secrets"] += len(plant.secrets)

@@ -71,7 +71,7 @@ def test_a_damaged_certificate_is_refused_or_has_a_date(length: int, at: int, by
 
 
 SHARE = 1000
-"""Certificates that are broken here, from a seed; `make adversary` breaks sixty thousand."""
+"""Certificates that are broken here, from a seed; `make adversary` breaks them for minutes."""
 
 
 def test_what_another_reader_takes_of_a_broken_certificate_has_the_same_date() -> None:

@@ -22,7 +22,7 @@ from omniwatch.settings.receivers import Notify, Robot
 
 KINDS = ["dingtalk", "feishu", "wecom"]
 SHARE = 300
-"""Webhooks made up here, from a seed; `make adversary` makes up fifty thousand."""
+"""Webhooks made up here, from a seed; `make adversary` makes them up for minutes."""
 
 
 @pytest.fixture
