@@ -44,10 +44,15 @@ MAX_MESSAGE = 1000
 
 
 class WebConfigError(UserError):
-    """The web configuration does not hold. The message: file, setting, what is wrong, and no secret. A long one is cut."""
+    """The web configuration does not hold. The message: file, setting, what is wrong, and no secret, in one line.
+
+    A long one is cut.
+    """
 
     def __init__(self, message: str) -> None:
-        super().__init__(message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…")
+        # A name that the file gives may have line breaks in it.
+        said = "".join(sign if sign.isprintable() else " " for sign in message)
+        super().__init__(said if len(said) <= MAX_MESSAGE else f"{said[:MAX_MESSAGE]}…")
 
 
 class HttpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,7 +124,7 @@ def _explain(message: str) -> str:
     """Turn msgspec's message into "setting: what is wrong"; neither holds the value."""
     what, _, where = message.partition(" - at `")
     section = where.removeprefix("key` in `").strip("`$.").replace("[...]", ".*")
-    named = re.search("field `(.*)`", what)
+    named = re.search("field `(.*)`", what, re.DOTALL)
     if named:
         setting = f"{section}.{named[1]}" if section else named[1]
         return f"{setting}: {'missing' if 'missing' in what else 'no such setting'}"
