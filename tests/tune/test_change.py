@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,15 @@ def test_a_slices_drop_in_is_named_where_the_servers_is_taken_back(tmp_path: Pat
     assert change.taken_back(target, tmp_path) == f"nothing to take back{way}"
     target = change.revert(Server(unit="ai.slice"), tmp_path, lambda: None)
     assert change.taken_back(target, tmp_path) == f"took back {of_slice}"
+
+
+@pytest.mark.parametrize("unit", [r"omni\x2dvoice.service", "a.service"])
+def test_the_way_back_can_be_pasted_into_a_shell(tmp_path: Path, unit: str) -> None:
+    text = dropin.text(unit, Limit(None), 900, None)
+    dropin.apply(unit, text, lambda: None, tmp_path)
+    for said in (text.splitlines()[0], dropin.ways_back(dropin.own_units(tmp_path), tmp_path)):
+        command = said.split("`")[-2]
+        assert shlex.split(command) == ["omniwatch", "tune", "--unit", unit, "--revert"]
 
 
 def test_another_ones_drop_in_is_left_alone(tmp_path: Path) -> None:

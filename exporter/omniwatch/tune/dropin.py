@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -32,8 +33,7 @@ def place(unit: str) -> PurePosixPath:
 
 def text(unit: str, limit: Limit, weight: int, burst_file: str | None) -> str:
     """The drop-in. systemd has no directive for a burst: a service writes it to `burst_file` at each start."""
-    revert = f"{_MARK}; `omniwatch tune --unit {unit} --revert` takes it back."
-    lines = [revert, f"[{unit.rpartition('.')[2].capitalize()}]"]
+    lines = [f"{_MARK}; `{_way_back(unit)}` takes it back.", f"[{unit.rpartition('.')[2].capitalize()}]"]
     if limit.quota_s is None:
         lines += ["CPUQuota=", "CPUQuotaPeriodSec="]
     else:
@@ -122,10 +122,12 @@ def own_units(root: Path = Path("/")) -> list[str]:
 
 def ways_back(units: Iterable[str], root: Path = Path("/")) -> str:
     """How to take the drop-in of each unit back, in words that follow others."""
-    return "".join(
-        f"; `omniwatch tune --unit {unit} --revert` takes {rooted.shown(root, place(unit))} back"
-        for unit in units
-    )
+    return "".join(f"; `{_way_back(unit)}` takes {rooted.shown(root, place(unit))} back" for unit in units)
+
+
+def _way_back(unit: str) -> str:
+    """The command as a shell reads it: a unit's name may have a backslash in it."""
+    return f"omniwatch tune --unit {shlex.quote(unit)} --revert"
 
 
 def has_before(unit: str, root: Path = Path("/")) -> bool:
