@@ -19,6 +19,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 
 import failures
+import first_minute
 import page_picture
 import rooms
 from field_docs import Field, fields
@@ -272,6 +273,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "commands": ("commands.md", commands_reference),
     "failures": ("failures.md", failures_reference),
     "alerts": ("when-it-fires.md", alerts_reference),
+    "first-60-zh": ("zh/first-60-seconds.md", first_minute.reference),
     "alerts-zh": ("zh/when-it-fires.md", lambda: alerts_reference(1)),
     "manual": ("../README.md", manual_reference),
 }

@@ -47,6 +47,7 @@ VoiceMissing:
   rank: 35
   summary: A listener hears nothing.
   summary_zh: 听者什么也听不到。
+  first_60_zh: {morning: 有听者在等待。, who: 一名听者。, picture: 上升的线。, expected: 从不}
   failures:
     - {failure: It is mute, area: What the listener suffers, tests: [tests/test_x.py]}
 """

@@ -10,10 +10,12 @@ import pytest
 
 from helpers import manual
 from omniwatch import events, settings
+from omniwatch.bundle import catalogue
 
 sys.path.insert(0, str(manual.ROOT / "docs"))
 
 import field_docs
+import first_minute
 import reference
 import rooms
 
@@ -81,3 +83,9 @@ def test_floors_follow_the_imports():
 
 def test_rooms_in_a_circle_come_last():
     assert rooms.floors({"a": {"b"}, "b": {"a"}, "c": set()}) == [["c"], ["a", "b"]]
+
+
+def test_a_runbook_with_another_head_is_named():
+    words = catalogue.load()["CodecDrift"].first_60_zh
+    with pytest.raises(ValueError, match=r"runbooks/New\.md: its head"):
+        first_minute.section("New", "# New\n\n- **Till morning?** Perhaps.\n", words)

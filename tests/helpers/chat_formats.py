@@ -1,40 +1,71 @@
 """What a chat group sees of a text: whom it calls, where it links, how it is formatted, and the words themselves.
 
-Read by the syntax that each vendor documents (the examples in `DOCUMENTED` are theirs), and by no more of an escape than there is.
+Read by the syntax that each vendor documents (the examples are theirs), and by no more of an escape than there is.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-DOCUMENTED = {
-    "dingtalk": "#### 杭州天气 @150XXXXXXXX\n> 9度，**西北风1级**，[天气](https://www.dingtalk.com)",
-    "wecom": (
-        '实时新增用户反馈<font color="warning">132例</font>，[链接](https://work.weixin.qq.com/api/doc) '
-        "**加粗** <@userid> `code`"
-    ),
-    "feishu": "*斜体* **粗体** ~~删除线~~ [文字链接](https://www.feishu.cn) <at id=all></at> <font color='red'>红</font>",
-    "slack": "<!channel> <@U024BE7LH> <https://example.com|Example> *bold*",
-}
 _LINK = r"\[(?P<words>(?:\\.|[^][\n\\])*)\]\((?P<to>[^)\s]*)\)"
 _TAG = r"<(?P<tag>/?(?:font|at|a|u|img|hr|br|text_tag|[@!#]|https?:|mailto:)[^<>]*)>"
 _FORMAT = r"\*\*|~~|(?<!\w)[*_]|[*_](?!\w)|`"
 _CODE = r"`(?P<code>[^`\n]+)`"
-_SYNTAX = {
-    "dingtalk": (
-        r"\\(?P<plain>[!-/:-@\[-`{-~])",
-        _CODE,
-        _TAG,
-        _LINK,
-        _FORMAT,
-        r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))",
+
+
+class ChatFormat(NamedTuple):
+    """How a chat system reads a text."""
+
+    documented: str
+    """An example of the vendor's, with all that is more than words."""
+    syntax: tuple[str, ...]
+    """Patterns whose groups `shown` reads."""
+    text_of: Callable[[dict[str, Any]], str]
+    """The text within the body of a robot's request."""
+    is_html: bool = False
+    """Whether `&lt;` is a sign."""
+    call: str = ""
+    """How the person zhang.san is called in the text, as `syntax` finds it; "" where another field of the body calls."""
+
+
+FORMATS = {
+    "dingtalk": ChatFormat(
+        "#### 杭州天气 @150XXXXXXXX\n> 9度，**西北风1级**，[天气](https://www.dingtalk.com)",
+        (
+            r"\\(?P<plain>[!-/:-@\[-`{-~])",
+            _CODE,
+            _TAG,
+            _LINK,
+            _FORMAT,
+            r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))",
+        ),
+        lambda body: body["markdown"]["text"],
     ),
-    "wecom": (_CODE, _TAG, _LINK, r"\*\*|\*|`", r"(?m:^(?P<block>#+ |> ))"),
-    "feishu": (_CODE, _TAG, _LINK, _FORMAT, r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))"),
-    "slack": (_TAG,),
+    "wecom": ChatFormat(
+        '实时新增用户反馈<font color="warning">132例</font>，[链接](https://work.weixin.qq.com/api/doc) '
+        "**加粗** <@userid> `code`",
+        (_CODE, _TAG, _LINK, r"\*\*|\*|`", r"(?m:^(?P<block>#+ |> ))"),
+        lambda body: body["markdown"]["content"],
+        call="@zhang.san",
+    ),
+    "feishu": ChatFormat(
+        "*斜体* **粗体** ~~删除线~~ [文字链接](https://www.feishu.cn) <at id=all></at> <font color='red'>红</font>",
+        (_CODE, _TAG, _LINK, _FORMAT, r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))"),
+        lambda body: body["card"]["elements"][0]["content"],
+        is_html=True,
+        call="at id=zhang.san",
+    ),
+    "slack": ChatFormat(
+        "<!channel> <@U024BE7LH> <https://example.com|Example> *bold*",
+        (_TAG,),
+        lambda body: body["attachments"][0]["text"],
+        is_html=True,
+    ),
 }
+"""By kind of robot; Slack is Alertmanager's own."""
 
 
 class Shown(NamedTuple):
@@ -50,7 +81,7 @@ def shown(kind: str, text: str) -> Shown:
     """Read a text as the clients of this chat system do."""
     found = Shown([], [], [], "")
     words, at = "", 0
-    for match in re.finditer("|".join(f"(?:{part})" for part in _SYNTAX[kind]), text):
+    for match in re.finditer("|".join(f"(?:{part})" for part in FORMATS[kind].syntax), text):
         words += text[at : match.start()]
         at = match.end()
         named = {name: value for name, value in match.groupdict().items() if value is not None}
@@ -73,4 +104,4 @@ def shown(kind: str, text: str) -> Shown:
         else:
             found.formats.append(match[0])
     words += text[at:]
-    return found._replace(words=html.unescape(words) if kind in ("feishu", "slack") else words)
+    return found._replace(words=html.unescape(words) if FORMATS[kind].is_html else words)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.chat_formats import DOCUMENTED, shown
+from helpers.chat_formats import FORMATS, shown
 from helpers.fake_robots import StandIn, webhook
 from helpers.hostile_webhooks import play, refused, texts
 from omniwatch.notify import messages, robots
@@ -20,7 +20,7 @@ from omniwatch.notify.outbox import Outbox
 from omniwatch.notify.webhook_server import WebhookServer
 from omniwatch.settings.receivers import Notify, Robot
 
-KINDS = ["dingtalk", "feishu", "wecom"]
+KINDS = sorted(robots.discover())
 SHARE = 300
 """Webhooks made up here, from a seed; `make adversary` makes them up for minutes."""
 
@@ -60,9 +60,9 @@ def test_a_length_that_is_none_is_refused(bridge: WebhookServer, length: str, st
     assert ask(bridge, b"", length)[0] == status
 
 
-@pytest.mark.parametrize("kind", DOCUMENTED)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_the_reader_finds_what_the_vendors_examples_have(kind: str) -> None:
-    found = shown(kind, DOCUMENTED[kind])
+    found = shown(kind, FORMATS[kind].documented)
     assert found.links
     assert found.calls or kind == "dingtalk", "DingTalk calls the numbers of another field"
     assert found.formats or kind == "slack"
@@ -72,9 +72,7 @@ def said_by(kind: str, body: bytes, mention: list[str]) -> tuple[dict[str, Any],
     robot = robots.of(Robot(kind=kind, url_file="u", mention=mention))
     told = messages.compose(messages.decode(body), "page", "en", None, escape=robot.escape)
     sent = json.loads(robot.request("https://r.example/s", "", told, 0).body)
-    return sent, sent["card"]["elements"][0]["content"] if kind == "feishu" else (
-        sent["markdown"].get("text") or sent["markdown"]["content"]
-    )
+    return sent, FORMATS[kind].text_of(sent)
 
 
 def folded(text: str) -> str:
@@ -92,8 +90,7 @@ def test_what_a_webhook_says_is_text_in_every_group(kind: str, text: str) -> Non
         alert["annotations"] |= {"summary": text, "description": text, "access": text.replace("`", "")}
     sent, said = said_by(kind, json.dumps(group).encode(), ["zhang.san"])
     found, usual = shown(kind, said), shown(kind, plain_one)
-    own = {"dingtalk": [], "feishu": ["at id=zhang.san"], "wecom": ["@zhang.san"]}
-    assert found.calls == own[kind]
+    assert found.calls == [call for call in [FORMATS[kind].call] if call]
     assert found.links == usual.links
     assert [one for one in found.formats if one != "/at"] == [*usual.formats, "code"]
     if kind == "dingtalk":

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from omniwatch import settings
+from omniwatch.notify import robots
+
+ROBOTS = ", ".join(sorted(robots.discover()))
 
 
 def test_defaults_need_no_file():
@@ -45,7 +48,7 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path):
         ("alerts: 5", "omniwatch.yaml: alerts: expected a mapping, got 5"),
         (
             "notify: {robots: [{kind: slack, url_file: /x}]}",
-            'omniwatch.yaml: notify.robots[0].kind: expected one of dingtalk, feishu, wecom, got "slack"',
+            "omniwatch.yaml: notify.robots[0].kind: expected one of " + ROBOTS + ', got "slack"',
         ),
         (
             "notify: {robots: [{kind: wecom, url_file: /x, severities: [page, pages]}]}",

@@ -52,6 +52,15 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seen_s: Annotated[int, Meta(ge=0)] = 0
 
 
+class FirstMinute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the head of an alert's page says in Chinese."""
+
+    morning: Text
+    who: Text
+    picture: Text
+    expected: Text
+
+
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One alert. The head of the file says what the fields are."""
 
@@ -59,6 +68,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: Text
     summary: Text
     summary_zh: Text
+    first_60_zh: FirstMinute
     failures: Annotated[tuple[Failure, ...], Meta(min_length=1)]
     fault: Fault | Literal[""] = ""
     rank: int | None = None

@@ -112,7 +112,7 @@ class Robot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     severities: list[Severity] = msgspec.field(default_factory=lambda: ["page", "ticket"])
     """Severities this robot is sent."""
     mention: list[str] = []
-    """People mentioned when a page fires: mobile numbers (DingTalk) or user ids (Feishu, WeCom)."""
+    """People mentioned when a page fires: mobile numbers (DingTalk) or user ids (the others)."""
 
 
 class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
