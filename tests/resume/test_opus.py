@@ -9,6 +9,8 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers.asgi import Exchange, chat, frame_count, post, resume, resuming
 from helpers.spoken import Speaker, alike, level, spoken
@@ -87,7 +89,25 @@ def test_who_asks_for_opus_gets_a_packet_a_frame_and_a_twelfth_of_the_bytes() ->
         (f"{frames.MEDIA_TYPE};codec", "pcm16"),
         (f"{frames.MEDIA_TYPE};codec=opus2;=;;", "pcm16"),
         (f"{OPUS};q=0, {frames.MEDIA_TYPE}", "pcm16"),
+        (f"{OPUS};codec=opus;codec=opus", "opus"),
+        (f"{frames.MEDIA_TYPE};codec=mp3;codec=opus", "opus"),
+        (f"{OPUS};codec=mp3", "pcm16"),
+        (f"{OPUS}, {OPUS};bitrate=8000", "opus"),
+        (f"{frames.MEDIA_TYPE}, {OPUS}", "opus"),
+        (f"{OPUS};bitrate=24000;bitrate=32000", "opus"),
+        (f'{OPUS};bitrate="32000"', "opus"),
+        *[(f"{OPUS};bitrate={odd}", "opus") for odd in ("0", "-24000", "24000.5", "1e9", "0x5dc0", "\xb2")],
+        (f"{frames.MEDIA_TYPE}\t;\tcodec=opus\t;\tbitrate=32000", "opus"),
+        (f'{frames.MEDIA_TYPE};codec="opus', "opus"),
+        (f"{frames.MEDIA_TYPE};codec='opus'", "pcm16"),
+        (f'{frames.MEDIA_TYPE};note="a,b";codec=opus', "pcm16"),
+        (f"{frames.MEDIA_TYPE};codec=op\xfcs", "pcm16"),
+        (f"{frames.MEDIA_TYPE};codec={'opus' * 2500}", "pcm16"),
+        (f"{OPUS};x={'y' * 10_000}", "opus"),
+        (f"{'text/html, ' * 1000}{OPUS}", "opus"),
+        (f"{OPUS}{';' * 10_000}", "opus"),
     ],
+    ids=lambda value: value[:80],
 )
 def test_a_codec_asked_for_in_any_way_is_answered_in_the_format_frame(accept: str, codec: str) -> None:
     async def main() -> None:
@@ -247,6 +267,26 @@ def test_a_client_that_hangs_up_while_a_frame_is_encoded_ends_its_turn() -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opus.PacketEncoder, "encode", held)
         asyncio.run(asyncio.wait_for(main(), 60))
+
+
+WORDS = [
+    *("application/vnd.omniwatch.frames", "text/event-stream", "codec", "opus", "bitrate", "24000", "32000", "q", "0"),
+    *(";", ";", ",", "=", "=", '"', " ", "\t", "\\", "OPUS", "omniwatch", "*/*", "\xff", "\0", "9" * 400),
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=40).map("".join))
+def test_a_header_of_any_words_is_read(accept: str) -> None:
+    headers = [(b"accept", accept.encode("latin-1"))]
+    asked = protocol.wanted_opus(headers)
+    assert asked in (None, *opus.BITRATES)
+    assert asked is None or protocol.wanted(headers) == "binary"
+
+
+def test_of_several_headers_the_first_counts() -> None:
+    plain = frames.MEDIA_TYPE.encode()
+    assert protocol.wanted_opus([(b"accept", plain), (b"Accept", OPUS.encode())]) is None
+    assert protocol.wanted_opus([(b"Accept", OPUS.encode()), (b"accept", plain)]) == 24_000
 
 
 def test_bit_rates_are_read_from_the_header() -> None:

@@ -130,7 +130,7 @@ def wanted_opus(headers: Headers) -> int | None:
 def _accepted(headers: Headers) -> Iterator[tuple[str, list[str]]]:
     """Yield the media types of `Accept`, each with its parameters."""
     for item in (header(headers, b"accept") or "").lower().split(","):
-        kind, *params = (part.replace(" ", "") for part in item.split(";"))
+        kind, *params = ("".join(part.split()) for part in item.split(";"))
         if not {"q=0", "q=0.0", "q=0.00", "q=0.000"}.intersection(params):
             yield kind, params
 
