@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,14 @@ from helpers.clients import compile_cpp
 from helpers.flaky_network import Listener
 from helpers.recording_server import serving
 from helpers.scripted_tap import read_events
+from helpers.spoken import Speaker
 from helpers.waiting import wait_until
 from omniwatch import events as ev
 from omniwatch.client import Client, Config, Summary
 from omniwatch.desk.link.fake_server import FakeServer
 from omniwatch.resume import Resume
+from omniwatch.settings import Resume as Limits
+from omniwatch.settings import Settings
 from omniwatch.tap import Tap
 
 ROUGH = """\
@@ -114,6 +118,72 @@ def test_cpp_client_over_a_rough_network(tmp_path: Path, rough: Path, speak: Pat
     assert done.stdout == speaker.text(4) + "\n"
     assert "resumed (hit) after" in done.stderr
     assert any(isinstance(event, ev.Resume) and event.result == "hit" for event in said)
+
+
+@pytest.fixture(scope="module")
+def decoding(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_cpp("speak", tmp_path_factory.mktemp("opus"), opus=True)
+
+
+def begin(program: Path, port: int, out: Path, seed: int = 4) -> subprocess.Popen[str]:
+    command = [str(program), "127.0.0.1", str(port), str(out), f'{{"stream": true, "seed": {seed}}}']
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def heard_in_opus(program: Path, port: int, out: Path) -> bytes:
+    """Hear a turn by the C++ client."""
+    with begin(program, port, out) as process:
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, "done\n")
+    return out.read_bytes()
+
+
+async def listen_in_opus(port: int) -> bytes:
+    listener = Listener()
+    summary = await Client(f"http://127.0.0.1:{port}", listener).speak({"seed": 4})
+    assert (summary.reason, summary.lost) == ("done", 0)
+    return listener.speech
+
+
+def test_a_storm_of_returns_in_opus_is_heard_sample_for_sample(
+    tmp_path: Path, rough: Path, decoding: Path
+) -> None:
+    """Both clients, several at once: each hears through cuts what it hears without, decoded by its own library."""
+    said: list[ev.Event] = []
+    app = Resume(Speaker(speech_s=8.0, speed=2.0), emit=said.append)
+    with serving(app) as port:
+        by_cpp = heard_in_opus(decoding, port, tmp_path / "whole.pcm")
+        by_python = asyncio.run(listen_in_opus(port))
+        assert len(by_cpp) == len(by_python) == 101 * 3840
+        assert by_cpp != Speaker(speech_s=8.0).speech(4)
+
+        async def both(link: int) -> list[bytes]:
+            return list(await asyncio.gather(*(listen_in_opus(link) for _ in range(3))))
+
+        with linked(port, rough, seed=5) as link:
+            outs = [tmp_path / f"{number}.pcm" for number in range(3)]
+            processes = [begin(decoding, link, out) for out in outs]
+            assert asyncio.run(both(link)) == [by_python] * 3
+            for process in processes:
+                process.communicate(timeout=100)
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert [out.read_bytes() for out in outs] == [by_cpp] * 3
+    assert sum(isinstance(event, ev.Resume) and event.result == "hit" for event in said) >= 6
+
+
+def test_a_client_that_is_killed_is_forgotten_after_the_grace(tmp_path: Path, decoding: Path) -> None:
+    app = Resume(
+        Speaker(speech_s=6.0, speed=2.0), settings=Settings(resume=Limits(grace_s=1.0)), emit=lambda _: None
+    )
+    with serving(app) as port:
+        out = tmp_path / "out.pcm"
+        with begin(decoding, port, out) as killed:
+            wait_until(lambda: out.exists() and out.stat().st_size > 10 * 3840)
+            killed.kill()
+        wait_until(lambda: len(app.store) == 0)
+        assert len(heard_in_opus(decoding, port, out)) == 76 * 3840, "the next client is served"
+    wait_until(lambda: not any(t.name.startswith("omniwatch-encoder") for t in threading.enumerate()))
 
 
 def test_cpp_client_says_why_it_hears_nothing(tmp_path: Path, speak: Path) -> None:
