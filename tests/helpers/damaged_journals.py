@@ -13,8 +13,10 @@ from helpers.journal_files import UNIT, Log, event, read_all, read_some, readers
 
 ENTRIES = 12
 FIELD = b"MESSAGE="
-HEADER_SIZE_AT, LIST = 88, 6
-"""Of journald's file format (https://systemd.io/JOURNAL_FILE_FORMAT): where the header's size is, the type of a list of entries."""
+HEADER_SIZE_AT, ENTRY, LIST = 88, 3, 6
+"""Of journald's file format (https://systemd.io/JOURNAL_FILE_FORMAT): where the header's size is, two types of objects."""
+NUMBERS = {"sequence": 16, "real time": 24, "time of the boot": 32}
+"""Where an entry has its numbers."""
 
 
 class Scene:
@@ -44,10 +46,19 @@ class Scene:
 
     def lists(self) -> Iterator[tuple[int, int]]:
         """Yield where each list of entries says where its next part is, and a bit of that."""
+        return ((at + 16, 1 << 6) for at in self._objects(LIST))
+
+    def numbers(self, number: int, bits: int) -> Iterator[tuple[int, int]]:
+        """Yield where an entry's sequence number and its times are, and bits of their lowest byte."""
+        # Every other entry is of the other unit.
+        at = list(self._objects(ENTRY))[2 * number]
+        return ((at + offset, bits) for offset in NUMBERS.values())
+
+    def _objects(self, kind: int) -> Iterator[int]:
         (at,) = struct.unpack_from("<Q", self._whole, HEADER_SIZE_AT)
         while (size := struct.unpack_from("<Q", self._whole, at + 8)[0]) > 0:
-            if self._whole[at] == LIST:
-                yield at + 16, 1 << 6
+            if self._whole[at] == kind:
+                yield at
             at += (size + 7) // 8 * 8
 
     def play(self, seed: int, counts: Counter[str]) -> str:

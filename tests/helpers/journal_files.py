@@ -15,6 +15,8 @@ from omniwatch.sources.journal import Journal
 
 REMOTE = "/lib/systemd/systemd-journal-remote"
 UNIT = "omni.service"
+PATIENCE_S = 120.0
+"""Within which a journal is read to its end: that may take a dozen journalctl, on a machine that is busy."""
 BOOT_A, BOOT_B = "a" * 32, "b" * 32
 Open = Callable[..., Journal]
 
@@ -89,19 +91,21 @@ def readers(journal: Log) -> Iterator[Open]:
 def read_all(source: Source, budget: int = 1 << 20) -> list[bytes]:
     """Read until nothing is left."""
     got: list[bytes] = []
-    wait_until(lambda: got.append(source.read(budget)) or source.caught_up, what=f"the end; {source.error}")
+    wait_until(
+        lambda: got.append(source.read(budget)) or source.caught_up, PATIENCE_S, f"the end; {source.error}"
+    )
     return b"".join(got).splitlines()
 
 
 def read_some(source: Source, budget: int) -> list[bytes]:
     """Read once, when there is something to read or nothing left."""
     got: list[bytes] = []
-    wait_until(lambda: got.append(source.read(budget)) or got[-1] or source.caught_up)
+    wait_until(lambda: got.append(source.read(budget)) or got[-1] or source.caught_up, PATIENCE_S)
     return got[-1].splitlines()
 
 
 def read_until(source: Source, count: int) -> list[bytes]:
     """Read at least `count` lines, however long the journal takes to show them."""
     got: list[bytes] = []
-    wait_until(lambda: got.extend(source.read(1 << 20).splitlines()) or len(got) >= count)
+    wait_until(lambda: got.extend(source.read(1 << 20).splitlines()) or len(got) >= count, PATIENCE_S)
     return got

@@ -15,6 +15,7 @@ import msgspec
 
 from omniwatch.events import MAX_LINE_BYTES
 from omniwatch.sources import SourceError
+from omniwatch.sources.furthest import Furthest
 from omniwatch.sources.lines import LineBuffer
 
 CHUNK_BYTES = 65536
@@ -119,13 +120,13 @@ def _read(pipe: IO[bytes]) -> bytes | None:
 class Journal:
     """The messages of `unit` that begin with "{", each entry exactly once over restarts, by the cursor of the last.
 
-    Each start first runs journalctl up to the journal's present end, every boot since the cursor included, until nothing
-    more is found, and then follows. Without a cursor it begins with the present boot. Where entries behind the cursor were
-    deleted, reading goes on with the next there is. Where journalctl ends at a damaged entry, it is run once more to tell
-    that entry's cursor: `invalid` counts the entry, and reading goes on behind it. What journalctl itself no longer finds is
-    lost without a count. Other messages are no errors; `foreign` counts them. An entry of several lines is taken line by
-    line, and `multiline` counts such entries. journald cuts what a service prints at its LineMax (48 KiB): a longer line
-    arrives as an invalid one and a foreign one.
+    Each start first runs journalctl up to the journal's present end, every boot since the cursor included, until nothing more
+    is found, and then follows. Without a cursor it begins with the present boot. Where entries behind the cursor were deleted,
+    reading goes on with the next there is. Where journalctl ends at a damaged entry, it is run once more to tell that entry's
+    cursor: `invalid` counts the entry, and reading goes on behind it. Where damaged numbers lead journalctl back, what was read
+    before is left out. What journalctl itself no longer finds is lost without a count. Other messages are no errors; `foreign`
+    counts them. An entry of several lines is taken line by line, and `multiline` counts such entries. journald cuts what a
+    service prints at its LineMax (48 KiB): a longer line arrives as an invalid one and a foreign one.
 
     `argv_prefix` is the command with its options, `clock` seconds that never go back. Raises SourceError for what
     cannot be a unit's name; a journalctl that is missing or fails is an `error`, and is tried again.
@@ -156,6 +157,9 @@ class Journal:
         ]
         self._clock = clock
         self._cursor = ""
+        self._furthest = Furthest()
+        self._has_gone_back = False
+        """Whether this journalctl told entries that were read before."""
         self._is_damaged = False
         """Whether the cursor is a damaged entry's, with which no reading can begin."""
         self._child: Child | None = None
@@ -182,13 +186,16 @@ class Journal:
         return b"".join(lines)
 
     def state(self) -> dict[str, Any]:
-        """Return the cursor of the last entry that `read` has dealt with."""
-        return {"cursor": self._cursor}
+        """Return the cursor of the last entry that `read` has dealt with, and how far it has read."""
+        furthest = self._furthest.state()
+        return {"cursor": self._cursor, **({"furthest": furthest} if furthest else {})}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on behind that entry. To be called before the first `read`."""
         cursor = state.get("cursor")
         self._cursor = cursor if isinstance(cursor, str) else ""
+        self._furthest = Furthest(state.get("furthest"))
+        self._furthest.passes(self._cursor)
         self._is_damaged = False
 
     def close(self) -> None:
@@ -238,7 +245,7 @@ class Journal:
             self._fail(f"{argv[0]}: {error.strerror or error}")
             return None
         self._following, self._stepping, self.pid = "--follow" in how, how == STEP, self._child.pid
-        self._tail = b""
+        self._tail, self._has_gone_back = b"", False
         self._begun.add(self._cursor)
         return self._child
 
@@ -268,7 +275,7 @@ class Journal:
         if not cursor or (self._is_damaged if is_same else cursor in self._begun):
             self._fail(why)
             return False
-        if not is_same:
+        if not is_same and self._furthest.passes(cursor):
             fields = {"source": self.name, "cursor": cursor}
             log.warning("an entry of the journal is damaged and left out", extra={"fields": fields})
             self._count("damaged", 1)
@@ -302,6 +309,14 @@ class Journal:
             self._count("json", 1)
             return
         if record.cursor == self._cursor:
+            return
+        if not self._furthest.passes(record.cursor):
+            if not self._has_gone_back:
+                fields = {"source": self.name, "cursor": record.cursor}
+                log.warning(
+                    "the journal went back; entries read before are left out", extra={"fields": fields}
+                )
+            self._has_gone_back = True
             return
         self._cursor, self._is_damaged = record.cursor, False
         if record.message is None:
