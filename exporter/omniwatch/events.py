@@ -134,6 +134,8 @@ class Arrived(Event, tag="arrived"):
     """Time with the client's receive window closed, since the last `arrived` of the turn."""
     paused_ms: Span = 0.0
     """By how much the question was asked later than planned."""
+    congestion: Word | None = None
+    """Congestion control of the connection, such as "bbr": with the turn's first `arrived`, and when it is another."""
     ear: Word | None = None
     """Where "sent", the writer no longer knows: what has not arrived counts as arrived at `t`, the rest when handed over."""
 

@@ -231,3 +231,39 @@ def test_the_clocks_step_leaves_what_arrived_before_it_out():
     assert live.drift_ms(stream, T0 + 11) == 0
     assert stream.player.end_t == pytest.approx(T0 + 10.1 + 0.08 + 2)
     assert live.totals.audio_underrun_seconds == 0
+
+
+def spoken_over(congestion: str | None, retrans: int, ms: float = 4000) -> Stream:
+    live = table()
+    feed(live, asks_kernel(0), audio(0.5, turn=1, dur_ms=ms))
+    first = arrived(0.7, ms / 2, congestion=congestion, retrans=retrans // 2)
+    return feed(live, first, arrived(1.7, ms, retrans=retrans - retrans // 2))
+
+
+@pytest.mark.parametrize(
+    ("congestion", "retrans", "ms", "is_held_back"),
+    [
+        ("cubic", 5, 4000, True),
+        ("cubic", 4, 4000, False),
+        ("reno", 20, 20_000, True),
+        ("reno", 19, 20_000, False),
+        ("bbr", 50, 4000, False),
+        (None, 50, 4000, False),
+        ("one of tomorrow", 50, 4000, False),
+    ],
+)
+def test_a_listener_is_held_back_where_loss_is_taken_for_a_full_path(congestion, retrans, ms, is_held_back):
+    stream = spoken_over(congestion, retrans, ms)
+    assert (stream.congestion, stream.resent, stream.is_held_back) == (congestion, retrans, is_held_back)
+
+
+def test_the_next_turn_counts_anew_and_another_connection_has_a_congestion_control_of_its_own():
+    live = table()
+    start = ev.StreamStart(t=T0, stream="a", peer="198.51.100.7:40000")
+    feed(live, start, asks_kernel(0), audio(0.5, turn=1, dur_ms=1000.0))
+    stream = feed(live, arrived(0.7, 1000, congestion="cubic", retrans=9), ended(1.0, 1))
+    assert stream.is_held_back
+    feed(live, asks_kernel(3, 2), audio(3.5, turn=2))
+    assert (stream.congestion, stream.resent) == ("cubic", 0)
+    feed(live, ev.StreamStart(t=T0 + 4, stream="a", peer="198.51.100.7:40001"))
+    assert stream.congestion is None

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from helpers.listening import BROKEN, CHUNK, CHUNK_MS, Call, Netlink
 from helpers.waiting import wait_until
 from omniwatch import events as ev
 from omniwatch.tap.ear import Ear, mode_of
+
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 def turn_of(call: Call) -> ev.TurnStart:
@@ -34,6 +37,28 @@ def test_speech_has_arrived_once_the_client_acknowledged_it(host):
             assert 0 < arrived.least_rtt_ms <= arrived.rtt_ms
             assert arrived.ago_ms < 5000
         assert [event.ms for event in call.arrived if event.ms] == [80.0, 160.0, 240.0]
+
+
+def test_the_congestion_control_is_told_once_a_turn_and_when_it_is_another():
+    first, second, *_ = sorted(AVAILABLE.read_text().split(), key="reno".__ne__)
+    with Call() as call:
+
+        def heard(turn: int, ms: float) -> list[str | None]:
+            wait_until(lambda: any(event.turn == turn and event.ms >= ms for event in call.arrived))
+            return [event.congestion for event in call.arrived if event.turn == turn and event.ms]
+
+        call.served.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, first.encode())
+        call.stream_events.ask(1)
+        call.say()
+        assert heard(1, CHUNK_MS) == [first]
+        call.say()
+        assert heard(1, 2 * CHUNK_MS) == [first, None]
+        call.served.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, second.encode())
+        call.say()
+        assert heard(1, 3 * CHUNK_MS) == [first, None, second]
+        call.stream_events.ask(2)
+        call.say(turn=2)
+        assert heard(2, CHUNK_MS) == [second]
 
 
 def test_the_first_message_of_a_turn_is_told_alone():

@@ -51,8 +51,8 @@ def inet_diag_info_at(datagram: bytes) -> int:
     return at
 
 
-@pytest.mark.parametrize("name", ["v4-quiet", "v6-full", "v4-fin-wait"])
-def test_a_question_names_both_ends(name):
+@pytest.mark.parametrize("name", ["c4-bbr", "c6-cubic"])
+def test_a_question_names_both_ends_and_what_is_wanted(name):
     asked = bytes.fromhex(RECORDED[name]["question"])
     assert question(recorded_ends(name[:2]), ANY_COOKIE, 7) == asked
     assert inet_diag.number_of(asked) == inet_diag.number_of(recorded(name)) == 7
@@ -72,6 +72,17 @@ def test_answers_of_the_kernel_are_read(family):
     assert full.info.rwnd_limited_us > 0
     assert quiet.surplus == full.surplus == 0
     assert quiet.is_possible
+
+
+@pytest.mark.parametrize(
+    ("name", "congestion"), [("c4-bbr", "bbr"), ("c6-cubic", "cubic"), ("v4-quiet", ""), ("v4-time-wait", "")]
+)
+def test_the_congestion_control_is_read(name, congestion):
+    """Of v4 and v6 nothing but figures was asked."""
+    found = read(name)
+    assert isinstance(found, SocketReport)
+    assert found.congestion == congestion
+    assert found.info is None or found.info.bytes_acked == 900
 
 
 def test_a_connection_that_ended_has_everything():
@@ -128,18 +139,34 @@ def test_counts_that_cannot_be_are_seen():
     assert not found._replace(info=found.info._replace(bytes_acked=903)).is_possible
 
 
-@given(name=st.sampled_from(["v4-quiet", "v6-full", "v4-time-wait", "gone"]), data=st.data())
+@given(name=st.sampled_from(["c4-bbr", "v6-full", "v4-time-wait", "gone"]), data=st.data())
 def test_no_bytes_make_it_raise(name, data):
     whole = bytearray(recorded(name))
     for _ in range(data.draw(st.integers(0, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
-    assert isinstance(answer(cut, recorded_ends("v4")), (SocketReport, Gone, Fault))
+    assert isinstance(
+        answer(cut, recorded_ends(name[:2] if name[0] == "c" else "v4")), (SocketReport, Gone, Fault)
+    )
 
 
 @pytest.mark.parametrize("size", range(0, 448, 7))
-def test_a_cut_answer_is_none(size):
-    assert isinstance(answer(recorded("v4-quiet")[:size], recorded_ends("v4")), Fault)
+@pytest.mark.parametrize("name", ["v4-quiet", "c4-bbr"])
+def test_a_cut_answer_is_none(name, size):
+    assert isinstance(answer(recorded(name)[:size], recorded_ends(name[:2])), Fault)
+
+
+@pytest.mark.parametrize("name", [b"", b"\0bbr", b"\xff\xfe", b"not ended"])
+def test_a_name_that_is_none_is_read_as_far_as_it_goes(name):
+    head, _, tail = recorded("c4-bbr").partition(struct.pack("=HH", 8, inet_diag.INET_DIAG_CONG) + b"bbr\0")
+    odd = struct.pack("=HH", 4 + len(name), inet_diag.INET_DIAG_CONG) + name.ljust(
+        -(-len(name) // 4) * 4, b"\0"
+    )
+    whole = struct.pack("=I", len(head + odd + tail)) + (head + odd + tail)[4:]
+    found = answer(whole, recorded_ends("c4"))
+    assert isinstance(found, SocketReport)
+    assert found.congestion == name.partition(b"\0")[0].decode("ascii", "replace")
+    assert found.info is not None
 
 
 def test_both_names_of_an_ipv4_connection_are_one():

@@ -39,7 +39,9 @@ class Ear(NamedTuple):
         if event.rtt_ms is not None:
             stream.path_ms = event.rtt_ms
             stream.least_path_ms = min(event.rtt_ms, stream.least_path_ms or event.rtt_ms)
+        stream.congestion = event.congestion or stream.congestion
         if stream.speaking and event.turn == stream.turn:
+            stream.resent += event.retrans
             player = stream.player
             self.wait_for_word(stream, t)
             gap_s = player.arrive(t, ago_s, event.ms, event.waiting, self.buffer_s)

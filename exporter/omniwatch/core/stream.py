@@ -18,6 +18,10 @@ PICTURE_S = 10.0
 """A listener whose client sent no frame for so long sees no picture that the voice could be out of step with."""
 UNSURE_S = 0.15
 """What arrived in the last round trip, and in this time before, may not have been acknowledged or asked for yet."""
+LOSS_BASED = frozenset(("bic", "cubic", "highspeed", "htcp", "hybla", "illinois", "reno", "scalable", "yeah"))
+"""Congestion controls of Linux that send less after each lost packet, which on a radio path says nothing of its room."""
+LEAST_RESENT = 5
+"""Segments sent again in a turn, at least, where a path counts as a lossy one: and one for each second of speech."""
 EARS = ("client", "kernel", "sent")
 """How the listener's curves are known, the best first: by its client, by the server's kernel, by what was sent."""
 
@@ -78,6 +82,10 @@ class Stream:
     """The connection's round trip, as the kernel last smoothed it."""
     least_path_ms: float | None = None
     """The least that it was: a queue is not in it."""
+    congestion: str | None = None
+    """The connection's congestion control, by the kernel's name."""
+    resent: int = 0
+    """Segments of `turn` sent again."""
     by_kernel: bool = False
     """Whether the newest question's writer asks the kernel what arrives."""
     pending: list[Pending] = field(default_factory=list)
@@ -93,6 +101,12 @@ class Stream:
         if self.player.reported:
             return "client"
         return "kernel" if self.player.kernel else "sent"
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether its connection takes lost packets for a full path, and loses many."""
+        enough = max(LEAST_RESENT, self.player.arrived_ms / 1000)
+        return self.congestion in LOSS_BASED and self.resent >= enough
 
     def known_until(self, now: float) -> float:
         """Return the moment that the curves are of: before now where speech is under way, which may have arrived."""

@@ -258,7 +258,7 @@ class StreamTable:
     def _stream_start(self, stream: Stream, event: events.StreamStart) -> None:
         if event.peer != stream.peer:
             # Another connection has a path of its own, not known yet.
-            stream.path_ms = stream.least_path_ms = None
+            stream.path_ms = stream.least_path_ms = stream.congestion = None
             stream.player.grew_t = max(stream.player.grew_t, event.t)
         stream.peer, stream.kind = event.peer, event.kind
 
@@ -355,6 +355,7 @@ class StreamTable:
             self._take_slot(stream)
         stream.player = Player(kernel=stream.by_kernel, word_t=event.t, grew_t=event.t)
         stream.worst_ms = stream.worst_heard_ms = 0.0
+        stream.resent = 0
         if not stream.stated:
             stream.trend, stream.drift_ms = Trend(), 0.0
             stream.shifted_ms = stream.sampled_shift_ms = 0.0

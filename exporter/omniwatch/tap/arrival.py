@@ -28,6 +28,7 @@ class Speech:
     __slots__ = (
         "arrived_m",
         "arrived_ms",
+        "congestion",
         "handed_ms",
         "is_carried",
         "is_deaf",
@@ -58,6 +59,8 @@ class Speech:
         """When the last that arrived did."""
         self.tell_m = 0.0
         """When an event is due, though nothing has arrived."""
+        self.congestion = ""
+        """What was last told of its connection."""
         self.retrans = 0
         self.window_us = 0
         self.paused_s = 0.0

@@ -314,6 +314,8 @@ class EarThread:
         answer = line.connection.answer if line else None
         info = answer.info if answer else None
         ago_s = now_m - speech.arrived_m if speech.arrived_ms else 0.0
+        congestion = answer.congestion if answer else ""
+        is_news = bool(congestion) and congestion != speech.congestion
         arrived = Arrived(
             t=self._clock(),
             m=self._monotonic(),
@@ -327,8 +329,10 @@ class EarThread:
             retrans=speech.retrans,
             window_ms=speech.window_us / 1000,
             paused_ms=round(speech.paused_s * 1000, 1),
+            congestion=congestion if is_news else None,
             ear="sent" if speech.is_deaf else None,
         )
+        speech.congestion = congestion or speech.congestion
         speech.retrans, speech.window_us, speech.paused_s = 0, 0, 0.0
         speech.tell_m = now_m + IDLE_S
         self._put(arrived)

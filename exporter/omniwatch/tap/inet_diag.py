@@ -19,7 +19,7 @@ NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
 NLMSG_ERROR = 2
 NLM_F_REQUEST = 0x1
-INET_DIAG_INFO, INET_DIAG_SKMEMINFO = 2, 7
+INET_DIAG_INFO, INET_DIAG_CONG, INET_DIAG_SKMEMINFO = 2, 4, 7
 FIN_WAIT2, TIME_WAIT, CLOSE, LISTEN = 5, 6, 7, 10
 ANY_COOKIE = b"\xff" * 8
 UNMEASURED_US = 0xFFFFFFFF
@@ -40,7 +40,7 @@ _question = struct.Struct("=BBBxI36sI8s")
 _socket = struct.Struct("=BB2x36s4x8s8xI8x")
 _memory = struct.Struct("=12xI4xI")
 _info = struct.Struct("=2xB25xI24xI8xI28xI16xQ16xII24xQ16xQQI12x")
-_WANTED = 1 << INET_DIAG_INFO - 1 | 1 << INET_DIAG_SKMEMINFO - 1
+_WANTED = sum(1 << kind - 1 for kind in (INET_DIAG_INFO, INET_DIAG_CONG, INET_DIAG_SKMEMINFO))
 _LOOPBACK = bytes(15) + b"\1"
 _MAPPED = bytes(10) + b"\xff\xff"
 
@@ -97,6 +97,8 @@ class SocketReport(NamedTuple):
     """None where the socket is only remembered (TIME_WAIT)."""
     info_bytes: int
     """How much of struct tcp_info the kernel gave."""
+    congestion: str = ""
+    """Name of the congestion control; "" where the socket is only remembered."""
 
     @property
     def surplus(self) -> int:
@@ -197,7 +199,7 @@ def answer(datagram: bytes, to: Ends, cookie: bytes = ANY_COOKIE) -> SocketRepor
 
 
 def _answer(datagram: bytes, state: int, cookie: bytes, queued: int) -> SocketReport | Fault:
-    info, info_bytes, has_room = None, 0, queued == 0
+    info, info_bytes, has_room, congestion = None, 0, queued == 0, ""
     at = _message.size + _socket.size
     while at + _attribute.size <= len(datagram):
         size, kind = _attribute.unpack_from(datagram, at)
@@ -213,13 +215,15 @@ def _answer(datagram: bytes, state: int, cookie: bytes, queued: int) -> SocketRe
             else:
                 given = datagram[begin : begin + info_bytes]
                 info = TcpInfo._make(_info.unpack(given.ljust(WHOLE_INFO_BYTES, b"\0")))
+        elif kind == INET_DIAG_CONG:
+            congestion = datagram[begin : at + size].partition(b"\0")[0].decode("ascii", "replace")
         elif kind == INET_DIAG_SKMEMINFO and size >= _attribute.size + _memory.size:
             limit, held = _memory.unpack_from(datagram, begin)
             has_room = limit - held >= held // 2
         at += (size + 3) & ~3
     if info is None and state not in (TIME_WAIT, FIN_WAIT2):
         return Fault("an answer without tcp_info")
-    return SocketReport(state, cookie, queued, has_room, info, info_bytes)
+    return SocketReport(state, cookie, queued, has_room, info, info_bytes, congestion)
 
 
 def _refusal(datagram: bytes) -> Gone | Fault:
