@@ -88,6 +88,7 @@ def well(tree: Path) -> Answers:
         ready=Page(True, "ready"),
         digest=Page(True, digest(SETTINGS)),
         metrics=Page(True, ""),
+        streams=Page(True, ""),
         config=load_yaml((base / PROMETHEUS.rendered).read_bytes()),
         groups=groups(tree),
         targets=[

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 
 from helpers.bundles import changed_settings
 from helpers.event_files import open_folder, without_privileges
@@ -70,6 +71,12 @@ def test_receivers_that_are_set_and_reach_nobody_are_a_fault(root: Path, said: s
     told = status(root, "--json")
     assert told.exit_code == 1
     assert {finding["what"] for finding in json.loads(told.output) if finding["ok"] is False} == {"delivery"}
+
+
+@pytest.mark.parametrize("with_server", [True, False])
+def test_congestion_control_is_a_next_step_beside_a_model_server(tmp_path: Path, with_server: bool) -> None:
+    steps = list(health.next_steps(Settings(), tmp_path, with_server=with_server))
+    assert any("omniwatch tune --congestion" in step for step in steps) is with_server
 
 
 def test_a_changed_unit_is_noticed(root: Path) -> None:
@@ -324,3 +331,33 @@ def test_the_quota_is_the_units_own_and_not_that_of_a_slice(tmp_path: Path) -> N
     (kernel.directory / "cpu.max").write_text("max 100000\n")
     (said,) = quota(unit, 0.5, cgroup.Reader(Settings(), tmp_path).collect())
     assert said[1:] == (False, "0.5 CPUs asked for, the kernel applies none")
+
+
+def test_what_congestion_control_listeners_have_is_said_and_no_fault() -> None:
+    def said(*streams: dict[str, object]) -> list[str]:
+        found = list(health.congestion(servers.Page(True, json.dumps({"streams": streams}))))
+        assert all((one.what, one.ok) == ("congestion control", None) for one in found)
+        return [one.says for one in found]
+
+    cubic, bbr = {"stream": 0, "congestion": "cubic", "held_back": False}, {"congestion": "bbr"}
+    assert said() == said({"congestion": None}, {}) == []
+    assert said(cubic, bbr, {}, cubic) == ["listeners 1 by bbr, 2 by cubic"]
+    assert said(bbr, cubic | {"held_back": True}) == [
+        "listeners 1 by bbr, 1 by cubic; loss holds 1 of them back: see `omniwatch tune --congestion`"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"streams": [{"congestion": 7}]}', "[" * 100_000, "[]", '{"a": []}', "SSH-2.0", ""]
+)
+def test_what_answers_without_streams_has_no_congestion_control(text: str) -> None:
+    assert list(health.congestion(servers.Page(True, text))) == []
+    assert list(health.congestion(servers.Unanswered("http://orin:9842: Connection refused"))) == []
+
+
+def test_the_sidecar_is_asked_for_its_streams() -> None:
+    body = b'{"streams": [{"stream": 0, "id": "a", "congestion": "cubic", "held_back": true}]}'
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as address:
+        answers = servers.ask(convert({"site": {"exporter": address}}, Settings))
+    (finding,) = health.congestion(answers.streams)
+    assert finding.says.startswith("listeners 1 by cubic; loss holds 1 of them back")

@@ -22,7 +22,7 @@ from helpers.installation import (
 )
 from helpers.trees import grow
 from omniwatch.bundle import data
-from omniwatch.tune import dropin
+from omniwatch.tune import congestion, dropin
 from omniwatch.tune.model import Limit
 
 OTHER_UNIT = "etc/systemd/system/own.service"
@@ -39,6 +39,22 @@ def test_the_drop_in_of_tune_goes_with_the_rest(root: Path) -> None:
     tune(root, "qwen3-omni.service")
     uninstall(root, "--purge")
     assert snapshot(root) == before
+
+
+KERNEL = "proc/sys/net/ipv4/tcp_congestion_control: cubic\nproc/sys/net/ipv4/tcp_available_congestion_control: cubic bbr"
+
+
+def test_the_bbr_of_tune_goes_with_the_rest(root: Path) -> None:
+    grow(root, KERNEL)
+    install(root)
+    assert congestion.apply(congestion.files(congestion.look(root), root), root) == ""
+    target = root / str(congestion.SYSCTL)[1:]
+    assert f"would take back {target}" in uninstall(root, "--dry-run").output
+    assert target.exists()
+    done = uninstall(root)
+    assert done.exit_code == 0, done.output
+    assert f"took back {target}" in done.output
+    assert not target.exists()
 
 
 def test_the_users_own_drop_ins_stay(root: Path) -> None:

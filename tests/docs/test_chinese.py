@@ -90,7 +90,7 @@ def blocks(path: Path) -> list[str]:
     return [re.sub(r"(?m)\s+#.*$", "", block) for block in found]
 
 
-@pytest.mark.parametrize("name", ["vllm-omni", "plan"])
+@pytest.mark.parametrize("name", ["vllm-omni", "plan", "lossy-paths"])
 def test_a_translated_page_has_the_code_headings_and_tables_of_the_english_one(name):
     english, chinese = CLONE / f"docs/{name}.md", ZH / f"{name}.md"
     assert blocks(chinese) == blocks(english)

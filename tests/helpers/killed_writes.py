@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from helpers.event_files import lines
 from helpers.installation import snapshot
@@ -19,7 +20,7 @@ from omniwatch.notify.queue_file import QueueFile
 from omniwatch.settings import Settings
 from omniwatch.sidecar.loop import Sidecar
 from omniwatch.sources.spec import open_source
-from omniwatch.tune import dropin
+from omniwatch.tune import congestion, dropin
 from omniwatch.tune.model import Limit
 
 UNIT = "qwen3-omni.service"
@@ -66,6 +67,38 @@ def _tuned(root: Path) -> dict[str, str]:
     loaded = (root / LOADED).read_text()
     assert loaded == repr(_read_by_systemd(root)), "systemd has read something else"
     return snapshot(root)
+
+
+def _kernel(root: Path) -> None:
+    """A kernel whose BBR is a module, and another's file in our file's place."""
+    grow(
+        root,
+        "proc/sys/net/ipv4/tcp_congestion_control: cubic\nproc/sys/kernel/osrelease: 6.1\n"
+        "lib/modules/6.1/modules.dep: kernel/net/ipv4/tcp_bbr.ko:\netc/sysctl.d/\netc/modules-load.d/\n"
+        f"{str(congestion.SYSCTL)[1:]}: net.ipv4.tcp_congestion_control=reno",
+    )
+
+
+def _set(root: Path, value: str) -> None:
+    """What a kernel does, whose value is never half there."""
+    with (root / "proc/sys/net/ipv4/tcp_congestion_control").open("r+") as file:
+        file.write(value.ljust(8))
+
+
+def _congest(root: Path) -> None:
+    with mock.patch.object(congestion, "_set", _set):
+        assert congestion.apply(congestion.files(congestion.look(root), root), root) == ""
+
+
+def _decongest(root: Path) -> None:
+    with mock.patch.object(congestion, "_set", _set):
+        congestion.revert(root)
+
+
+def _running(root: Path) -> tuple[str, dict[str, str]]:
+    """What the kernel has, and the rest of the tree."""
+    value = (root / "proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    return value, {name: what for name, what in snapshot(root).items() if not name.startswith("proc")}
 
 
 def _count(root: Path) -> dict[str, float]:
@@ -123,6 +156,8 @@ KINDS = {
         lambda root: (grow(root, "etc/systemd/system/\nrun/"), _apply(root)), _revert, _tuned
     ),
     "tune --revert to another's": Kind(lambda root: (_others(root), _apply(root)), _revert, _tuned),
+    "tune --congestion --apply": Kind(_kernel, _congest, _running),
+    "tune --congestion --revert": Kind(lambda root: (_kernel(root), _congest(root)), _decongest, _running),
     "checkpoint": Kind(_counting, _count, _count),
     "queue": Kind(
         lambda root: _put(root, "first"),

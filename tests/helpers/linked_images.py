@@ -133,7 +133,7 @@ def _faults(root: Path, *, is_installed: bool) -> Iterator[str]:
     if not is_installed:
         done["install"] = install(root, *every, "--force")
         try:
-            dropin.diff(UNIT, "", root)
+            dropin.diff(dropin.place(UNIT), "", root)
             _tune(root)
         except (OSError, dropin.DropinError):
             pass

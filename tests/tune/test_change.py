@@ -58,7 +58,7 @@ def test_apply_and_revert_leave_the_tree_as_it_was(tmp_path: Path) -> None:
             text = dropin.text("qwen3-omni.service", Limit(None), weight, None)
             target = dropin.apply("qwen3-omni.service", text, lambda: reloads.append(1), tmp_path)
             assert target.read_text() == text
-            assert dropin.diff("qwen3-omni.service", text, tmp_path) == ""
+            assert dropin.diff(dropin.place("qwen3-omni.service"), text, tmp_path) == ""
         assert dropin.revert("qwen3-omni.service", lambda: reloads.append(1), tmp_path) == target
         assert tree(tmp_path) == before
     assert len(reloads) == 6

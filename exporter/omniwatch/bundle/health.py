@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -77,6 +78,7 @@ def running_here(settings: Settings, root: Path = Path("/"), *, holds: bool = Tr
     if holds and is_well:
         yield from _digest(answers.digest, settings)
     yield from counted(answers.metrics)
+    yield from congestion(answers.streams)
     bundle = list(paging_health.written(settings, root)) if holds else []
     yield from bundle
     if holds:
@@ -116,6 +118,8 @@ def next_steps(settings: Settings, root: Path, *, with_server: bool) -> Iterator
         yield f"say who is told of a page in {CONFIG}: receivers, notify.robots or fleet; then: omniwatch check"
     if not rooted.is_folder(root, BUNDLE):
         yield "have Prometheus scrape and alert: omniwatch install --with-prometheus"
+    if with_server:
+        yield "see what BBR is worth where a listener's network loses packets: omniwatch tune --congestion"
     yield "look: omniwatch status"
 
 
@@ -307,6 +311,25 @@ def _ears(values: Mapping[str, float]) -> Iterator[Finding]:
         yield Finding(
             "ear", None, "the server's kernel does not say what arrives: curves are of what was sent"
         )
+
+
+class _Stream(msgspec.Struct):
+    congestion: str | None = None
+    held_back: bool = False
+
+
+def congestion(streams: servers.Page | servers.Unanswered) -> Iterator[Finding]:
+    """Say which congestion control listeners' connections have, and where that is what holds speech back."""
+    listeners: list[_Stream] = []
+    # Whatever answers in the sidecar's place need not have streams.
+    with suppress(msgspec.MsgspecError, RecursionError):
+        if isinstance(streams, servers.Page):
+            listeners = msgspec.json.decode(streams.text, type=dict[str, list[_Stream]]).get("streams", [])
+    if known := Counter(one.congestion for one in listeners if one.congestion):
+        has = ", ".join(f"{count} by {name}" for name, count in sorted(known.items()))
+        slow = sum(one.held_back for one in listeners)
+        more = f"; loss holds {slow} of them back: see `omniwatch tune --congestion`" if slow else ""
+        yield Finding("congestion control", None, f"listeners {has}{more}")
 
 
 def _line(text: str) -> str:

@@ -78,6 +78,7 @@ class Answers(NamedTuple):
     ready: Page | Unanswered
     digest: Page | Unanswered
     metrics: Page | Unanswered
+    streams: Page | Unanswered
     config: dict[str, Any] | Unanswered
     groups: list[Group] | Unanswered
     targets: list[Target] | Unanswered
@@ -98,6 +99,7 @@ def ask(settings: Settings, timeout_s: float = TIMEOUT_S) -> Answers:
         "ready": lambda: _page(f"http://{settings.site.exporter}/-/ready", timeout_s),
         "digest": lambda: _page(f"http://{settings.site.exporter}{places.CONFIG_DIGEST}", timeout_s),
         "metrics": lambda: _page(f"http://{settings.site.exporter}/metrics", timeout_s),
+        "streams": lambda: _page(f"http://{settings.site.exporter}/streams.json", timeout_s),
         "config": lambda: alertmanager.load_running(of_prometheus("status/config", _Yaml).yaml, prometheus),
         "groups": lambda: of_prometheus("rules", _Groups).groups,
         "targets": lambda: of_prometheus("targets?state=active", _Targets).active_targets,

@@ -12,7 +12,7 @@ from omniwatch.bundle.installed_files import MANIFEST, Manifest, is_packaged, ma
 from omniwatch.bundle.program_files import HOME, InstallError
 from omniwatch.settings import Server
 from omniwatch.system import rooted
-from omniwatch.tune import change, dropin
+from omniwatch.tune import change, congestion, dropin
 
 STATE = tuple(folder for unit in units.TABLE for folder in unit.state)
 """What the units keep in /var/lib."""
@@ -24,13 +24,15 @@ LEFT = CONFIG_DIRECTORY / "left.json"
 
 class Removal(NamedTuple):
     """What to stop, to remove (trees whole), and which directories to remove where that leaves them empty. `tuned` are the
-    units whose drop-ins to take back as `omniwatch tune --revert` does, `changed` the files that somebody else has written since: they
-    are among `kept` or, with a purge, among `paths`. `left` is the word of what is kept, for a purge that comes later.
-    `of_user` are files that a purge takes and no installation brings back: secrets, certificates, changed settings.
+    units whose drop-ins to take back as `omniwatch tune --revert` does, `congestion` the files of its BBR,
+    `changed` those that somebody else has written since: they are among `kept` or, with a purge, among `paths`. `left` is the
+    word of what is kept, for a purge that comes later. `of_user` are files that a purge takes and no
+    installation brings back: secrets, certificates, changed settings.
     """
 
     stopped: list[str]
     tuned: list[str]
+    congestion: list[PurePosixPath]
     paths: list[PurePosixPath]
     directories: list[PurePosixPath]
     kept: list[PurePosixPath]
@@ -91,7 +93,8 @@ def removal(root: Path, *, purge: bool) -> Removal:
     of_user = (
         [*(path for path in changed if path in there), *_made_by_user(root, there, known)] if purge else []
     )
-    return Removal(stopped, tuned, there, directories, kept, changed, account, left, of_user)
+    bbr = [path for path in (congestion.SYSCTL, congestion.MODULES) if dropin.is_ours(root, path)]
+    return Removal(stopped, tuned, bbr, there, directories, kept, changed, account, left, of_user)
 
 
 def foreseen(root: Path, plan: Removal) -> tuple[Removal, list[str]]:
@@ -100,7 +103,7 @@ def foreseen(root: Path, plan: Removal) -> tuple[Removal, list[str]]:
 
 
 def carry_out(root: Path, plan: Removal) -> tuple[Removal, list[str]]:
-    """Stop the units and remove; return what the removal was, and what went wrong, a line each. Raises OSError and DropinError."""
+    """Stop the units and remove; return what the removal was, and what went wrong, a line each. Raises OSError and TuneError."""
     faults = systemctl.leave(root, plan.stopped)
     if dropins := _dropins(plan):
         # Debian's servers go back to their own configuration first: what they read is not deleted under them.
@@ -118,6 +121,8 @@ def carry_out(root: Path, plan: Removal) -> tuple[Removal, list[str]]:
             change.revert(Server(unit=unit, container_id_file=""), root, lambda: None)
         else:
             dropin.revert(unit, lambda: None, root)
+    if plan.congestion:
+        congestion.revert(root, is_running=root == Path("/"))
     rendered = [wiring.BUNDLE / path for path in render.paths()]
     installed_files.sweep(root, manifest(root), (LEFT, *rendered))
     if plan.left:

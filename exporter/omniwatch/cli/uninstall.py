@@ -59,8 +59,10 @@ def command(ctx: click.Context, root: Path, purge: bool, yes: bool, dry_run: boo
         if dry_run:
             plan, readers = uninstall.foreseen(root, plan)
             for unit in plan.tuned:
-                does = "restore" if dropin.has_before(unit, root) else "remove"
+                does = "restore" if dropin.has_before(dropin.place(unit), root) else "remove"
                 click.echo(f"would {does} {rooted.shown(root, dropin.place(unit))}")
+            for path in plan.congestion:
+                click.echo(f"would take back {rooted.shown(root, path)}")
             for path in plan.paths:
                 click.echo(f"would remove {_described(root, path, plan.changed)}")
             for path in plan.of_user:
@@ -85,7 +87,9 @@ def command(ctx: click.Context, root: Path, purge: bool, yes: bool, dry_run: boo
         target = dropin.place(unit)
         done = "restored" if rooted.is_there(root, target) else "removed"
         click.echo(f"{done} {rooted.shown(root, target)}")
-    if plan.paths or not plan.tuned:
+    for path in plan.congestion:
+        click.echo(f"took back {rooted.shown(root, path)}")
+    if plan.paths or not (plan.tuned or plan.congestion):
         click.echo(f"removed {len(plan.paths)} files and folders" if plan.paths else "nothing to remove")
     for fault in faults:
         click.echo(fault, err=True)

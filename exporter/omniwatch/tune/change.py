@@ -38,7 +38,7 @@ def plan(server: Server, group: Group, limit: Limit, weight: int, root: Path = P
         )
     text = dropin.text(server.unit, limit, weight, burst_file(group))
     target = rooted.shown(root, dropin.place(server.unit))
-    return Plan(limit, weight, text, target, dropin.diff(server.unit, text, root))
+    return Plan(limit, weight, text, target, dropin.diff(dropin.place(server.unit), text, root))
 
 
 def burst_file(group: Group) -> str | None:

@@ -1,4 +1,4 @@
-"""Write, read back and remove the unit drop-in of a recommendation."""
+"""Write a drop-in, the file before kept beside it, and take it back; and the drop-in of a unit's CPU limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from omniwatch.tune.model import Limit
 NAME = "50-cpu.conf"
 MODE = 0o644
 _UNITS = PurePosixPath("/etc/systemd/system")
-_MARK = "# Written by `omniwatch tune`"
+MARK = "# Written by `omniwatch tune`"
 _BEFORE = ".before-omniwatch"
 _TOLERANCE = 0.02
 
@@ -33,7 +33,7 @@ def place(unit: str) -> PurePosixPath:
 
 def text(unit: str, limit: Limit, weight: int, burst_file: str | None) -> str:
     """The drop-in. systemd has no directive for a burst: a service writes it to `burst_file` at each start."""
-    lines = [f"{_MARK}; `{_way_back(unit)}` takes it back.", f"[{unit.rpartition('.')[2].capitalize()}]"]
+    lines = [f"{MARK}; `{_way_back(unit)}` takes it back.", f"[{unit.rpartition('.')[2].capitalize()}]"]
     if limit.quota_s is None:
         lines += ["CPUQuota=", "CPUQuotaPeriodSec="]
     else:
@@ -45,18 +45,15 @@ def text(unit: str, limit: Limit, weight: int, burst_file: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def diff(unit: str, wanted: str, root: Path = Path("/")) -> str:
+def diff(target: PurePosixPath, wanted: str, root: Path = Path("/")) -> str:
     """A unified diff from the drop-in that is there to the one wanted; "" when they are the same. Raises OSError."""
-    target = str(rooted.shown(root, place(unit)))
+    name = str(rooted.shown(root, target))
     try:
-        now = rooted.read(root, place(unit)).decode(errors="replace")
+        now = rooted.read(root, target).decode(errors="replace")
     except FileNotFoundError:
         now = ""
-    return "".join(
-        difflib.unified_diff(
-            now.splitlines(True), wanted.splitlines(True), target if now else "/dev/null", target
-        )
-    )
+    lines, before = wanted.splitlines(True), name if now else "/dev/null"
+    return "".join(difflib.unified_diff(now.splitlines(True), lines, before, name))
 
 
 def apply(unit: str, wanted: str, reload: Callable[[], None], root: Path = Path("/")) -> Path:
@@ -64,10 +61,8 @@ def apply(unit: str, wanted: str, reload: Callable[[], None], root: Path = Path(
     target = place(unit)
     try:
         rooted.make_folders(root, target.parent)
-        with _alone(root, unit):
-            if rooted.stat_of(root, target) and not _is_ours(root, unit):
-                rooted.replace(root, _before(unit), rooted.read(root, target), mode=MODE)
-            rooted.replace(root, target, wanted.encode(), mode=MODE)
+        with alone(root, target):
+            put(root, target, wanted)
             reload()
     except OSError as error:
         raise DropinError(f"{error.filename}: {error.strerror}; tune --apply needs root") from error
@@ -76,48 +71,62 @@ def apply(unit: str, wanted: str, reload: Callable[[], None], root: Path = Path(
 
 def revert(unit: str, reload: Callable[[], None], root: Path = Path("/")) -> Path | None:
     """Bring back the drop-in of before, or none; returns it, or None when there was nothing to take back. Raises DropinError."""
-    target, kept = place(unit), _before(unit)
+    target = place(unit)
     if not rooted.is_folder(root, target.parent):
         return None
     try:
-        with _alone(root, unit):
-            found, has_kept = rooted.stat_of(root, target) is not None, has_before(unit, root)
-            # Killed before systemd had read it, an earlier one left the file as it was before, and the copy of it.
-            is_back = found and has_kept and rooted.read(root, kept) == rooted.read(root, target)
-            if found and not is_back and not _is_ours(root, unit):
-                raise DropinError(
-                    f"{rooted.shown(root, target)}: omniwatch did not write this file and leaves it alone"
-                )
-            if has_kept:
-                rooted.replace(root, target, rooted.read(root, kept), mode=MODE)
-            else:
-                rooted.remove(root, target)
-            reload()
-            rooted.remove(root, kept)
+        with alone(root, target):
+            found = take_back(root, target, reload)
             if not rooted.names(root, target.parent):
                 rooted.remove_empty(root, target.parent)
     except OSError as error:
         raise DropinError(f"{error.filename}: {error.strerror}; tune --revert needs root") from error
-    return rooted.shown(root, target) if found or has_kept else None
+    return rooted.shown(root, target) if found else None
 
 
 @contextmanager
-def _alone(root: Path, unit: str) -> Iterator[None]:
-    """Keep a second one out of the folder, and remove what one that was killed left there. Raises DropinError, OSError."""
-    target = place(unit)
-    with rooted.lock(root, target.parent) as is_alone:
+def alone(root: Path, *targets: PurePosixPath) -> Iterator[None]:
+    """Keep a second one out of the first one's folder, and remove what one that was killed left there. Raises DropinError, OSError."""
+    with rooted.lock(root, targets[0].parent) as is_alone:
         if not is_alone:
             raise DropinError(
-                f"{rooted.shown(root, target)}: another `omniwatch tune` is at work here; run this again"
+                f"{rooted.shown(root, targets[0])}: another `omniwatch tune` is at work here; run this again"
             )
-        rooted.remove_staged(root, target.parent, (target.name, _before(unit).name))
+        for target in targets:
+            rooted.remove_staged(root, target.parent, (target.name, _before(target).name))
         yield
+
+
+def put(root: Path, target: PurePosixPath, wanted: str) -> None:
+    """Write a drop-in; one that is not ours is kept for `take_back`. Raises OSError."""
+    if rooted.stat_of(root, target) and not is_ours(root, target):
+        rooted.replace(root, _before(target), rooted.read(root, target), mode=MODE)
+    rooted.replace(root, target, wanted.encode(), mode=MODE)
+
+
+def take_back(root: Path, target: PurePosixPath, reload: Callable[[], None] = lambda: None) -> bool:
+    """Bring back what was there before, or nothing; False when there was nothing to take back. Raises DropinError, OSError."""
+    kept = _before(target)
+    found, has_kept = rooted.stat_of(root, target) is not None, has_before(target, root)
+    # Killed before it had been read, an earlier one left the file as it was before, and the copy of it.
+    is_back = found and has_kept and rooted.read(root, kept) == rooted.read(root, target)
+    if found and not is_back and not is_ours(root, target):
+        raise DropinError(
+            f"{rooted.shown(root, target)}: omniwatch did not write this file and leaves it alone"
+        )
+    if has_kept:
+        rooted.replace(root, target, rooted.read(root, kept), mode=MODE)
+    else:
+        rooted.remove(root, target)
+    reload()
+    rooted.remove(root, kept)
+    return found or has_kept
 
 
 def own_units(root: Path = Path("/")) -> list[str]:
     """Every unit whose drop-in `apply` wrote. One that was there before is not among them. Raises OSError."""
     units = [name.removesuffix(".d") for name in rooted.names(root, _UNITS) if name.endswith(".d")]
-    return [unit for unit in units if _is_ours(root, unit)]
+    return [unit for unit in units if is_ours(root, place(unit))]
 
 
 def ways_back(units: Iterable[str], root: Path = Path("/")) -> str:
@@ -130,9 +139,9 @@ def _way_back(unit: str) -> str:
     return f"omniwatch tune --unit {shlex.quote(unit)} --revert"
 
 
-def has_before(unit: str, root: Path = Path("/")) -> bool:
-    """Whether `revert` brings another drop-in back in the place of this one."""
-    found = rooted.stat_of(root, _before(unit))
+def has_before(target: PurePosixPath, root: Path = Path("/")) -> bool:
+    """Whether taking it back brings another drop-in back in its place."""
+    found = rooted.stat_of(root, _before(target))
     return found is not None and stat.S_ISREG(found.st_mode)
 
 
@@ -153,15 +162,16 @@ def mismatch(limit: Limit, weight: int, taken: Limits | None) -> str:
     return ""
 
 
-def _before(unit: str) -> PurePosixPath:
-    return place(unit).with_name(NAME + _BEFORE)
+def _before(target: PurePosixPath) -> PurePosixPath:
+    return target.with_name(target.name + _BEFORE)
 
 
-def _is_ours(root: Path, unit: str) -> bool:
-    found = rooted.stat_of(root, place(unit))
+def is_ours(root: Path, target: PurePosixPath) -> bool:
+    """Whether `put` wrote it. Raises OSError."""
+    found = rooted.stat_of(root, target)
     if found is None or not stat.S_ISREG(found.st_mode):
         return False
-    return rooted.read(root, place(unit), len(_MARK), cut=True) == _MARK.encode()
+    return rooted.read(root, target, len(MARK), cut=True) == MARK.encode()
 
 
 def _word(text: str) -> str:

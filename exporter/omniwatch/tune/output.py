@@ -1,4 +1,4 @@
-"""Write the result of `omniwatch tune`: a table, or JSON."""
+"""Write the result of `omniwatch tune`: lines, or JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from omniwatch.core.stream import LOSS_BASED
 from omniwatch.tune.advice import Advice, Outcome
+from omniwatch.tune.congestion import BBR, SEGMENT_BYTES, Kernel, most_bytes_s
 from omniwatch.tune.model import Limit, sustained_s
 from omniwatch.tune.sample import Watched, percentile
 
@@ -85,3 +87,32 @@ def describe(limit: Limit) -> str:
         return "no quota"
     burst = f", burst {limit.burst_s * 1000:.0f} ms" if limit.burst_s else ""
     return f"quota {limit.cores:.2f} CPUs in {limit.period_s * 1000:.0f} ms{burst}"
+
+
+def congestion_as_json(kernel: Kernel, rtt_s: float, loss: float) -> dict[str, Any]:
+    """Return what new connections get and what that is worth as JSON-able values: seconds, bytes, shares."""
+    return kernel._asdict() | {
+        "is_loss_based": kernel.congestion_control in LOSS_BASED,
+        "path": {"rtt_s": rtt_s, "loss": loss},
+        "loss_based_most_bytes_s": round(most_bytes_s(loss, rtt_s)),
+    }
+
+
+def congestion_as_text(kernel: Kernel, rtt_s: float, loss: float) -> Iterator[str]:
+    """Say it line by line."""
+    runs, most = kernel.congestion_control, most_bytes_s(loss, rtt_s) / 1000
+    yield f"new connections of this machine, Linux {kernel.release}"
+    yield f"  now            {runs}{', which sends less after each lost packet' if runs in LOSS_BASED else ''}"
+    yield f"  bbr            {kernel.bbr or f'not in this kernel, nor in /lib/modules/{kernel.release}'}"
+    yield f"path of {rtt_s * 1000:g} ms round trip that loses {loss * 100:.4g} % of its packets"
+    yield f"  loss-based     {most:.3g} kB/s at most: 1.22 x {SEGMENT_BYTES} bytes / (round trip x sqrt(loss))"
+    yield "  bbr            what the path has room for: such loss does not slow it down"
+    yield "  speech needs   48 kB/s as PCM16 in frames, 64 kB/s in base64, 3 kB/s as Opus"
+    if runs == BBR:
+        yield "nothing to change: bbr runs"
+    elif not kernel.bbr:
+        yield "nothing to set: BBR needs another kernel; speech in Opus needs a twentieth of the bytes"
+    else:
+        yield "recommended: bbr"
+        yield "note: all new connections of this machine get it, not the model server's alone; open ones keep theirs"
+        yield "note: a container or pod with a network of its own has a value of its own"
