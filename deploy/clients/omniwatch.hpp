@@ -1251,6 +1251,8 @@ class Client : private SessionHandler {
     ~Connection() { disconnect(); }
     void disconnect() {
       if (!easy) return;
+      // An older libcurl (7.81, as Ubuntu 22.04 has it) leaves such a connection open for as long as its multi handle lives.
+      if (connected && curl_version_info(CURLVERSION_NOW)->version_num < 0x075800) ::shutdown(fd, SHUT_RDWR);
       curl_multi_remove_handle(multi.get(), easy);
       curl_easy_cleanup(easy);
       easy = nullptr;
