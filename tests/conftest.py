@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from helpers import needs
 from helpers.programs import BEYOND_PYTHON, path_without
 from omniwatch import cli as _read_before_its_place_is_another  # noqa: F401
 from omniwatch.system import places
@@ -52,6 +53,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         os.environ["PATH"] = path
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what an older tool of this distribution cannot do."""
+    for marker in item.iter_markers("needs"):
+        for feature in marker.args:
+            if not needs.TOOLS.knows(feature):
+                pytest.skip(feature.lacks)
 
 
 @cache

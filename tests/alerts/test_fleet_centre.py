@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from helpers.bundles import hold, rendered, sample
+from helpers.needs import NEGATIVE_OFFSET
 from omniwatch.settings import Settings
+
+pytestmark = pytest.mark.needs(NEGATIVE_OFFSET)
 
 WHO = 'site="{site}",device="{device}",model="omni",release="1"'
 CENTRES = ["alerts/fleet.rules.yaml", "deploy/fleet/centre-held.rules.yaml"]

@@ -11,10 +11,13 @@ import msgspec
 import pytest
 
 from helpers.bundles import COARSE, FINE, changed_settings, hold, promtool, rendered, sample, unit_tests
+from helpers.needs import NEGATIVE_OFFSET
 from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.fleet.uplink_metrics import FAMILIES, PREFIX
 from omniwatch.settings import Settings, SettingsError, parse
 from omniwatch.settings.fleet import Fleet
+
+pytestmark = pytest.mark.needs(NEGATIVE_OFFSET)
 
 OTHER = msgspec.structs.replace(
     FINE,

@@ -11,6 +11,7 @@ import yaml
 
 from helpers import inhibition
 from helpers.bundles import rendered
+from helpers.needs import MAIL_PASSWORD_FILE, PAGERDUTY_KEY_FILE
 from omniwatch.bundle import catalogue, trial_page
 from omniwatch.desk.durations import seconds
 from omniwatch.settings import SettingsError, parse
@@ -130,6 +131,7 @@ def test_only_a_page_silences_and_by_a_cause_that_it_gives(bundle):
         assert 'device=~".+"' in rule["source_matchers"]
 
 
+@pytest.mark.needs(PAGERDUTY_KEY_FILE, MAIL_PASSWORD_FILE)
 def test_all_receivers_together_are_a_valid_configuration(tmp_path):
     rendered(tmp_path, parse(EVERYTHING))
     done = amtool(tmp_path, "check-config", CONFIG)

@@ -146,7 +146,7 @@ def test_a_dashboards_address_has_the_device_the_stream_and_half_an_hour_before(
     rendered(tmp_path, changed_settings("grafana", url="https://grafana.example/sub/"))
     (tmp_path / "alerts/weird.test.yaml").write_text(WEIRD)
     said = promtool("test", "rules", "alerts/weird.test.yaml", cwd=tmp_path)
-    address = urlsplit(re.search(r'dashboard_url="([^"]+)"', said.stdout + said.stderr)[1])
+    address = urlsplit(re.search(r'dashboard_url\W+(https[^"\\]+)', said.stdout + said.stderr)[1])
     assert address[:3] == ("https", "grafana.example", "/sub/d/omni-streaming")
     assert parse_qs(address.query, strict_parsing=True) == {
         "from": ["200000"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -88,6 +89,10 @@ EXCEPTIONS: dict[str, dict[str, set[str]]] = {
 """Other ways to the disk than `system/rooted.py`, by the reason why no link of an image is on them."""
 
 
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone makes accounts, in an image too")
+
+
+@AS_ROOT
 @pytest.mark.slow
 def test_a_link_at_any_component_leads_nowhere_else(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
@@ -142,6 +147,7 @@ def test_what_is_checked_is_read_below_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.programs
+@AS_ROOT
 def test_the_account_is_made_and_removed_in_the_image_alone(tmp_path: Path) -> None:
     """By programs that know of no root of ours."""
     accounts = "etc/passwd: root:x:0:0::/:/bin/sh\netc/group: root:x:0:\netc/shadow: root:*:1::::::"
@@ -163,6 +169,7 @@ def test_the_account_is_made_and_removed_in_the_image_alone(tmp_path: Path) -> N
     assert snapshot(outside) == before
 
 
+@AS_ROOT
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["etc/passwd", "etc/shadow"])
 def test_accounts_that_are_no_file_are_one_line(tmp_path: Path, name: str, kind: str) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import yaml
 
+from helpers.needs import NEGATIVE_OFFSET
 from helpers.scraped import asked, model_server, orin, scrape_too
 from helpers.waiting import wait_until
 from omniwatch import events as ev
@@ -28,6 +29,10 @@ DASHBOARDS = {
     for path, text in render.render(Settings()).items()
     if path.parts[0] == "dashboards"
 }
+NAMES = [
+    pytest.param(name, marks=pytest.mark.needs(NEGATIVE_OFFSET)) if name == "fleet" else name
+    for name in DASHBOARDS
+]
 SILENT = {
     "model-server: panel 5 A": "a reason of failure has a series from its first request on",
     "model-server: panel 6 A": "so has a reason for no audio",
@@ -131,7 +136,7 @@ def its_own_centre(stack: Stack) -> None:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("name", DASHBOARDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_query_returns_data(stack, name):
     empty = {
         f"{name}: panel {panel['id']} {target['refId']}": target["expr"]
@@ -144,7 +149,7 @@ def test_every_query_returns_data(stack, name):
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("name", DASHBOARDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_variable_has_choices(stack, name):
     for variable in DASHBOARDS[name]["templating"]["list"][1:]:
         query = dashboard_json.filled(variable["query"]["query"])

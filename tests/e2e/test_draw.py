@@ -10,10 +10,13 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from helpers.needs import NEGATIVE_OFFSET
 from omniwatch.bundle import dashboard_json, render
 from omniwatch.cli import main
 from omniwatch.desk.backtest.tsdb import Tsdb
 from omniwatch.settings import Settings
+
+pytestmark = pytest.mark.needs(NEGATIVE_OFFSET)
 
 START = 1_768_478_400
 LENGTH_S = 300

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+from helpers.needs import NEGATIVE_OFFSET
 from omniwatch.cli import main
+
+pytestmark = pytest.mark.needs(NEGATIVE_OFFSET)
 
 
 @pytest.mark.timeout(240)

@@ -126,7 +126,9 @@ def test_every_command_that_can_run_here_runs(chain):
         done = typed(chain, command)
         # grep says with 1 that a healthy device has nothing of what is looked for.
         fine = done.returncode == 0 or (done.returncode == 1 and "grep" in command.line)
-        if not fine or done.stderr:
+        # Whoever is not root does not see all of /run.
+        said = re.sub(r"du: cannot read directory .*: Permission denied\n", "", done.stderr)
+        if not fine or said:
             failed[command.page, command.line] = (done.returncode, done.stderr)
     assert failed == {}
 

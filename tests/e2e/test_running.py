@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from helpers.bundles import COARSE, FINE
+from helpers.needs import MAIL_PASSWORD_FILE, PAGERDUTY_KEY_FILE
 from helpers.waiting import wait_until
 from omniwatch.bundle import render, running, servers
 from omniwatch.bundle.wiring import ALERTMANAGER, PROMETHEUS, plain
@@ -28,6 +29,9 @@ notify: {robots: [{kind: wecom, url_file: /w}]}
 
 """
 )
+
+
+NEEDED = pytest.mark.needs(PAGERDUTY_KEY_FILE, MAIL_PASSWORD_FILE)
 
 
 class Compared:
@@ -68,7 +72,9 @@ class Compared:
         render.write(render.render(merged), self.bundle)
 
 
-@pytest.fixture(scope="module", params=["defaults", "fine", "coarse", "everything"])
+@pytest.fixture(
+    scope="module", params=["defaults", "fine", "coarse", pytest.param("everything", marks=NEEDED)]
+)
 def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
     settings = {"defaults": Settings(), "fine": FINE, "coarse": COARSE, "everything": EVERYTHING}[
         request.param

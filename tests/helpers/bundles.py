@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from helpers import needs
 from omniwatch.bundle import data, render
 from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.desk.durations import seconds
@@ -92,7 +93,9 @@ def replaced(path: Path, old: str, new: str) -> None:
 
 
 def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the real promtool."""
+    """Run the real promtool, without the options of lint where it knows none."""
+    if not needs.TOOLS.knows(needs.LINT):
+        arguments = tuple(word for word in arguments if not word.startswith("--lint"))
     return subprocess.run(
         ["promtool", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
     )

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from helpers.bundles import promtool, rendered
+from helpers.needs import NEGATIVE_OFFSET
 from omniwatch.settings import Settings, SettingsError, parse
 from omniwatch.settings.fleet import Fleet
 
@@ -23,6 +24,7 @@ SHORTEST = Fleet(
 
 
 @pytest.mark.programs
+@pytest.mark.needs(NEGATIVE_OFFSET)
 def test_the_rules_hold_with_the_shortest_times_there_can_be(tmp_path):
     rendered(tmp_path, msgspec.structs.replace(Settings(), fleet=SHORTEST))
     done = promtool("test", "rules", "alerts/fleet.test.yaml", cwd=tmp_path)

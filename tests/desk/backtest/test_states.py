@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from helpers.bundles import promtool
+from helpers.needs import KEEP_FIRING
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.rules import Rule
 from omniwatch.desk.backtest.states import Episode, Hold, Series, episodes, merged
@@ -137,6 +138,7 @@ def state_at(found: list[Episode], at: float) -> str:
 
 @pytest.mark.parametrize(("for_s", "keep_s"), [(0, 0), (12, 0), (15, 10), (0, 25), (20, 20)])
 @pytest.mark.programs
+@pytest.mark.needs(KEEP_FIRING)
 def test_prometheus_own_rule_engine_agrees_at_every_evaluation(tmp_path, for_s, keep_s):
     luck = random.Random(f"{for_s} {keep_s}")
     tests, seen = [], 0
