@@ -32,6 +32,7 @@ LINES = sum(
         1_200,  # status asks what runs, a test page waits for the robot's answer, one rule for the configuration file
         140,  # speech in Opus
         300,  # congestion control: what a listener's connection has, what the kernel has, BBR for new ones
+        160,  # what a reader broke: messages too long, accounts half made, names of an image's files, files that a tool would read
         500,  # a webhook's words are text, damaged journals, a client's reports within bounds, the bridge by web/
         80,  # the ear apart from the stream table, in modules of its own
         160,  # live sessions that no other client ends or crowds out, a journal that goes back, bounds in the bridge

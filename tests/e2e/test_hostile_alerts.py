@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import email
 import email.policy
+import json
 import socketserver
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
 from e2e.test_routes import Alertmanager, fired
+from helpers.bundles import rendered
 from helpers.chat_formats import shown
 from helpers.fake_robots import StandIn
-from helpers.hostile_webhooks import texts
+from helpers.hostile_webhooks import line, texts
 from helpers.waiting import wait_until
+from omniwatch.settings import Settings
+from omniwatch.system.child_process import program
 
 pytestmark = pytest.mark.programs
 
@@ -32,6 +37,59 @@ class Mail(socketserver.StreamRequestHandler):
                 body = b"".join(iter(self.rfile.readline, b".\r\n"))
                 self.taken.append(body)
             self.wfile.write(b"221 bye\r\n" if line.upper().startswith(b"QUIT") else b"250 ok\r\n")
+
+
+def written(directory: Path, template: str, **annotations: str) -> str:
+    """What Alertmanager's own tool makes of a template, for an alert with these annotations."""
+    alert = {
+        "status": "firing",
+        "labels": {"alertname": "CodecDrift", "device": "d" * 30_000},
+        "annotations": annotations,
+    }
+    alert |= {"startsAt": "2026-11-21T09:00:00Z"}
+    data = {"status": "firing", "alerts": [alert], "commonLabels": alert["labels"]}
+    (directory / "data.json").write_text(json.dumps(data))
+    bundle = rendered(directory / "bundle", Settings())
+    command = [
+        program("amtool"),
+        "template",
+        "render",
+        f"--template.glob={bundle}/deploy/alertmanager/omniwatch.tmpl",
+    ]
+    asked = [
+        f'--template.text={{{{ template "{template}" . }}}}',
+        f"--template.data={directory / 'data.json'}",
+    ]
+    return subprocess.run([*command, *asked], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("of", ["dashboard", "runbook"])
+@pytest.mark.parametrize(
+    ("address", "links"),
+    [
+        ("https://wiki.example/CodecDrift.md#now?a=b&c=%20", True),
+        ("http://wiki.example", True),
+        ("javascript:alert(1)", False),
+        ("data:text/html,x", False),
+        ("//evil.example", False),
+        ("https://evil.example/<@all>|Runbook", False),
+        ("https://evil.example/a b", False),
+        ("https://evil.example/\n\u202ea", False),
+        ("https://evil.example/" + "a" * 5000, False),
+    ],
+)
+def test_what_is_no_address_of_the_web_is_linked_nowhere(
+    tmp_path: Path, of: str, address: str, links: bool
+) -> None:
+    """Neither by Slack nor by PagerDuty, which refuses a message with a link that is none."""
+    assert written(tmp_path, f"omniwatch.{of}", **{f"{of}_url": address}) == (address if links else "")
+
+
+@pytest.mark.parametrize("of", ["omniwatch", "omniwatch.slack"])
+def test_long_words_make_no_message_too_long(tmp_path: Path, of: str) -> None:
+    long = dict.fromkeys(("description", "summary_zh", "runbook", "access"), "<" * 30_000)
+    assert len(written(tmp_path, f"{of}.text", **long)) < 20_000
+    assert len(written(tmp_path, f"{of}.title", **long)) < 2_000
 
 
 def test_hostile_words_are_text_in_slack_and_in_mail(tmp_path: Path) -> None:
@@ -66,11 +124,11 @@ def test_hostile_words_are_text_in_slack_and_in_mail(tmp_path: Path) -> None:
             assert (found.calls, found.links, found.formats) == ([], [], []), attachment[field]
     messages = [email.message_from_bytes(body, policy=email.policy.default) for body in taken]
     for number, text in enumerate(texts()):
-        line = " ".join(text.split())
-        assert sum(line in shown("slack", attachment["text"]).words for attachment in attachments) >= 1
-        (message,) = [one for one in messages if f" on {number} {line}" in str(one["Subject"])]
+        told_as = line(text)
+        assert sum(told_as in shown("slack", attachment["text"]).words for attachment in attachments) >= 1
+        (message,) = [one for one in messages if f" on {number} {told_as}" in str(one["Subject"])]
         (part,) = [one for one in message.walk() if not one.is_multipart()]
         assert part.get_content_type() == "text/plain", "no part of it is HTML"
         told = part.get_content().splitlines()
         assert [one.partition(":")[0] for one in told if one] == ["FIRING", "Device"]
-        assert line in told[0]
+        assert told_as in told[0]

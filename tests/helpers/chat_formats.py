@@ -35,7 +35,8 @@ FORMATS = {
     "dingtalk": ChatFormat(
         "#### 杭州天气 @150XXXXXXXX\n> 9度，**西北风1级**，[天气](https://www.dingtalk.com)",
         (
-            r"\\(?P<plain>[!-/:-@\[-`{-~])",
+            # HTML is read before Markdown: no backslash makes a tag plain.
+            r"\\(?P<plain>[!-/:;=?@\[-`{-~])",
             _CODE,
             _TAG,
             _LINK,
@@ -43,6 +44,7 @@ FORMATS = {
             r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))",
         ),
         lambda body: body["markdown"]["text"],
+        is_html=True,
     ),
     "wecom": ChatFormat(
         '实时新增用户反馈<font color="warning">132例</font>，[链接](https://work.weixin.qq.com/api/doc) '
@@ -53,7 +55,15 @@ FORMATS = {
     ),
     "feishu": ChatFormat(
         "*斜体* **粗体** ~~删除线~~ [文字链接](https://www.feishu.cn) <at id=all></at> <font color='red'>红</font>",
-        (_CODE, _TAG, _LINK, _FORMAT, r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))"),
+        (
+            r"\\(?P<plain>[!-/:-@\[-`{-~])",
+            _CODE,
+            _TAG,
+            _LINK,
+            _FORMAT,
+            r":(?P<picture>\w+):",
+            r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))",
+        ),
         lambda body: body["card"]["elements"][0]["content"],
         is_html=True,
         call="at id=zhang.san",
@@ -88,8 +98,9 @@ def shown(kind: str, text: str) -> Shown:
         if "plain" in named:
             words += named["plain"]
         elif "code" in named:
-            # Whether clients look for people there is documented nowhere.
+            # Clients that know no code have its links; whether others look for people there is documented nowhere.
             found.calls.extend(re.findall("<[^<>]*>", named["code"]))
+            found.links.extend(link["to"] for link in re.finditer(_LINK, named["code"]))
             found.formats.append("code")
             words += named["code"]
         elif "to" in named:

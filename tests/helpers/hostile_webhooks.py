@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import unicodedata
 from collections import Counter
 from typing import Any
 
@@ -26,6 +27,10 @@ TEXTS = (
     "\\[runbook\\](https://evil.example) \\<@all>",
     "` <@all> `",
     "**<at id=all></at>",
+    "![x](https://evil.example/x.png) [x](https://evil.example)",
+    ":OK: :DONE: at 09:00:00",
+    "a backslash \\",
+    "\u202eturned\u2066 and \u200bparted\U000e0041",
 )
 BEGAN = b"2026-11-21T09:00:00.5Z"
 
@@ -33,6 +38,11 @@ BEGAN = b"2026-11-21T09:00:00.5Z"
 def texts() -> tuple[str, ...]:
     """Return what is more than text to one chat system or another."""
     return TEXTS
+
+
+def line(text: str) -> str:
+    """Return a text as it may stand in a message: controls and what is not seen are spaces."""
+    return " ".join("".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in text).split())
 
 
 def refused() -> dict[str, bytes]:

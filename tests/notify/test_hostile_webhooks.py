@@ -14,8 +14,8 @@ import pytest
 
 from helpers.chat_formats import FORMATS, shown
 from helpers.fake_robots import StandIn, webhook
-from helpers.hostile_webhooks import play, refused, texts
-from omniwatch.notify import messages, robots
+from helpers.hostile_webhooks import line, play, refused, texts
+from omniwatch.notify import messages, queue_file, robots
 from omniwatch.notify.outbox import Outbox
 from omniwatch.notify.webhook_server import WebhookServer
 from omniwatch.settings.receivers import Notify, Robot
@@ -95,7 +95,8 @@ def test_what_a_webhook_says_is_text_in_every_group(kind: str, text: str) -> Non
     assert [one for one in found.formats if one != "/at"] == [*usual.formats, "code"]
     if kind == "dingtalk":
         assert sent["at"] == {"atMobiles": ["zhang.san"], "isAtAll": False}
-    assert folded(found.words).count(folded(text)) >= 4, found.words
+    assert folded(found.words).count(folded(line(text))) >= 4, found.words
+    assert "Cf" not in map(unicodedata.category, json.dumps(sent, ensure_ascii=False))
     assert "\n" not in sent.get("markdown", {}).get("title", "")
 
 
@@ -109,6 +110,66 @@ def test_an_address_cannot_leave_its_link(kind: str, address: str) -> None:
     found = shown(kind, said_by(kind, json.dumps(group).encode(), [])[1])
     assert found.calls == []
     assert all(link.startswith(("https://grafana.example/", "https://a.example/")) for link in found.links)
+
+
+LONG = ["d" * 30_000, "名" * 30_000, '"' * 30_000, "\\" * 30_000, "_" * 30_000, "<" * 30_000, "\x01" * 30_000]
+LIMITS = {"dingtalk": 20_000, "feishu": 20_000, "wecom": 4096}
+"""Bytes that the vendors document: of the request, with WeCom of the text."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "text", LONG, ids=("letters", "signs", "quotes", "backslashes", "lines", "tags", "controls")
+)
+@pytest.mark.parametrize("where", ["labels", "annotations", "both"])
+def test_no_name_or_text_makes_a_message_longer_than_its_robot_takes(
+    kind: str, text: str, where: str
+) -> None:
+    """It would be refused for good, and nobody called."""
+    group = json.loads(webhook(count=12))
+    for alert in group["alerts"]:
+        if where != "annotations":
+            alert["labels"] |= dict.fromkeys(("alertname", "device", "site", "cause"), text)
+        if where != "labels":
+            alert["annotations"] = dict.fromkeys(
+                ("summary", "description", "access", "runbook", "dashboard_url"), text
+            )
+    robot = robots.of(Robot(kind=kind, url_file="u", mention=["13800000000"]))
+    told = messages.compose(
+        messages.decode(json.dumps(group).encode()), "page", "en", None, escape=robot.escape
+    )
+    request = robot.request("https://r.example/s", "secret", told, 0)
+    sent = json.loads(request.body)
+    size = len(sent["markdown"]["content"].encode()) if kind == "wecom" else len(request.body)
+    assert size <= LIMITS[kind]
+    assert "13800000000" in robot.cut(told)
+
+
+def test_what_waits_is_found_again_whatever_webhooks_said(tmp_path) -> None:
+    """The file of what waits is read to a bound: were it longer, a restart would lose every message."""
+    group = json.loads(webhook())
+    group["alerts"][0]["annotations"]["description"] = group["groupKey"] = "x" * 2_000_000
+    (tmp_path / "url").write_text("http://127.0.0.1:9/hook")
+    settings = Notify(
+        listen_address="127.0.0.1:0",
+        robots=[Robot(kind="feishu", url_file=str(tmp_path / "url"))],
+        try_for_s=1e6,
+    )
+    server = WebhookServer(settings, state_dir=tmp_path)
+    try:
+        for number in range(20):
+            group["groupKey"] = f"{number}{group['groupKey']}"
+            assert server.answer("/page", json.dumps(group).encode())[0] == 200
+    finally:
+        server.stop(0)
+    assert (tmp_path / queue_file.NAME).stat().st_size < 1e6
+    assert len(queue_file.QueueFile(tmp_path, 1e6).pending(f"feishu {tmp_path / 'url'} 0")) == 20
+
+
+def test_a_robots_own_words_are_kept_to_a_bound() -> None:
+    robot = robots.of(Robot(kind="wecom", url_file="u"))
+    verdict, words = robot.verdict(200, json.dumps({"errcode": 7, "errmsg": "z" * 60_000}).encode())
+    assert (verdict, len(words)) == (robots.Verdict.REFUSED, robots.MAX_WORDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

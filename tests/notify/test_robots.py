@@ -99,7 +99,7 @@ def test_without_an_address_the_message_names_the_command_that_shows_the_runbook
 def test_how_to_reach_the_device_is_code_in_which_nothing_calls_anybody():
     group = json.loads(webhook())
     group["alerts"][0]["annotations"]["access"] = "ssh `a` <@all> [x](http://y)"
-    assert composed(json.dumps(group).encode()).text.endswith("\n\nDevice: `ssh 'a' ＜@all＞ [x](http://y)`")
+    assert composed(json.dumps(group).encode()).text.endswith("\n\nDevice: `ssh 'a' ＜@all＞ [x］(http://y)`")
 
 
 def test_both_languages_have_the_same_words():
@@ -173,8 +173,8 @@ def test_a_long_message_is_cut_to_what_the_robot_takes_without_breaking_a_charac
     told = Message("g", "page", True, "标题", "声音落后" * 10_000)
     body = json.loads(robots.of(robot).request("https://r.example/s", "", told, 0).body)
     text = FORMATS[kind].text_of(body)
-    most = robots.of(robot).max_bytes
-    assert most - 4 < len(text.encode()) <= most
+    most, size = robots.of(robot).max_bytes, robots.of(robot).size(text)
+    assert most - 4 < size <= most
     assert "13800000000" in text
     assert "\N{REPLACEMENT CHARACTER}" not in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import urllib.parse
 from collections.abc import Callable, Sequence
@@ -53,9 +54,20 @@ MAX_ALERTS = 10
 """Alerts of a group that a message lists; of the others it gives the number."""
 YEARS = range(1971, 9999)
 """Years of an alert's times: with any time zone they stay within what Python's calendar has."""
-NOT_TEXT = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+MAX_NAME = 100
+"""Characters of an alert's, a device's and a site's name in a title. A robot has no bound of its own for these."""
+MAX_TEXT = 1000
+"""Characters of each other text."""
+MAX_ADDRESS = 2000
+"""Characters of an address that is linked: a part of one leads nowhere."""
+MAX_KEY = 512
+"""Characters of a group's key that are kept; a longer one is known by its hash."""
+NOT_TEXT = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]+"
+)
+"""Controls, and what is not seen but turns or parts the words beside it."""
+LINK = re.compile(r"\](?=\()")
 CODE = str.maketrans({"`": "'", "<": "\N{FULLWIDTH LESS-THAN SIGN}", ">": "\N{FULLWIDTH GREATER-THAN SIGN}"})
-"""Within code there is no escape: what would end it or call people is written by signs that look alike."""
 Escape = Callable[[str], str]
 """Write one line of text so that a robot shows it as it is."""
 Time = Annotated[datetime, Meta(tz=True)]
@@ -82,7 +94,7 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
     """The fields of Alertmanager's webhook (version 4) that a message is made of."""
 
     status: Status
-    group_key: Annotated[str, Meta(max_length=65_536)]
+    group_key: str
     group_labels: dict[str, str]
     alerts: list[Alert]
 
@@ -105,9 +117,12 @@ class Message(NamedTuple):
 def decode(body: bytes) -> Group:
     """Read a webhook's body. Raises ValueError, in one line."""
     try:
-        return msgspec.json.decode(body, type=Group)
+        group = msgspec.json.decode(body, type=Group)
     except RecursionError:
         raise ValueError("nested too deep") from None
+    if len(group.group_key) > MAX_KEY:
+        group = msgspec.structs.replace(group, group_key=hashlib.sha256(group.group_key.encode()).hexdigest())
+    return group
 
 
 def compose(
@@ -134,19 +149,19 @@ def compose(
     alerts = sorted(group.alerts, key=badness)
     worst = alerts[0] if alerts else None
     annotations = worst.annotations if worst else {}
-    name = worst.labels.get("alertname", "alerts") if worst else "alerts"
-    device, site = (_common(alerts, label) for label in ("device", "site"))
+    name = plain(worst.labels.get("alertname", "alerts") if worst else "alerts", MAX_NAME)
+    device, site = (plain(_common(alerts, label), MAX_NAME) for label in ("device", "site"))
     title = f"[{words[group.status]}] {name}" + (f" {words['on']} {device}" if device else "")
-    title = plain(title + (f" ({site})" if site else ""))
+    title += f" ({site})" if site else ""
     lines = [line for alert in alerts[:MAX_ALERTS] for line in _alert_lines(alert, words, zone, escape)]
     if len(alerts) > MAX_ALERTS:
         lines.append(words["more"].format(len(alerts) - MAX_ALERTS))
     summary = escape(plain(annotations.get(words["summary"], "")))
     links = [link for kind in ("dashboard", "runbook") for link in _link(kind, annotations, words, escape)]
     # Where no address is set: the command, to be run on the device.
-    command = "" if "runbook_url" in annotations else plain(annotations.get("runbook", "")).translate(CODE)
+    command = "" if "runbook_url" in annotations else code(annotations.get("runbook", ""))
     # As code, so that it can be copied.
-    access = plain(annotations.get("access", "")).translate(CODE)
+    access = code(annotations.get("access", ""))
     lines = [
         *([f"**{summary}**"] if summary else []),
         *lines,
@@ -163,9 +178,17 @@ def _common(alerts: Sequence[Alert], label: str) -> str:
     return values.pop() if len(values) == 1 else ""
 
 
-def plain(text: str) -> str:
-    """Return a text in one line, without control characters."""
-    return NOT_TEXT.sub(" ", text).strip()
+def plain(text: str, most: int = MAX_TEXT) -> str:
+    """Return a text in one line of at most so many characters, all of them seen."""
+    line = NOT_TEXT.sub(" ", text).strip()
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def code(text: str) -> str:
+    """Return a text as it may stand in code. There is no escape in it, and some clients know no code: what would end it, call
+    people or link is written by signs that look alike.
+    """
+    return LINK.sub("\N{FULLWIDTH RIGHT SQUARE BRACKET}", plain(text).translate(CODE))
 
 
 def merge(messages: Sequence[Message], language: str, escape: Escape = str) -> Message:
@@ -197,8 +220,8 @@ def _alert_lines(alert: Alert, words: dict[str, str], zone: tzinfo | None, escap
 
 def _link(kind: str, annotations: dict[str, str], words: dict[str, str], escape: Escape) -> list[str]:
     """Return a link to an address of the web, and what is none as text."""
-    address = plain(annotations.get(f"{kind}_url", ""))
-    if not address:
+    address = plain(annotations.get(f"{kind}_url", ""), MAX_ADDRESS)
+    if not address or len(address) == MAX_ADDRESS:
         return []
     if not address.startswith(("https://", "http://")):
         return [f"{words[kind]}{words['colon']}{escape(address)}"]

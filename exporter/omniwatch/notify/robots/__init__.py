@@ -11,12 +11,15 @@ import hmac
 import importlib
 import json
 import pkgutil
+from bisect import bisect_right
 from typing import ClassVar, NamedTuple
 
 from omniwatch.notify.messages import Message
 from omniwatch.settings import receivers
 
 CUT = "\n\n…"
+MAX_WORDS = 300
+"""Characters of a robot's answer that are kept."""
 
 
 class Verdict(enum.Enum):
@@ -38,7 +41,7 @@ class ChatRobot(abc.ABC):
     """One robot as the settings have it. Each module here has a class `Robot` that implements its chat system."""
 
     max_bytes: ClassVar[int]
-    """Most bytes of a message's text, people called included."""
+    """Largest `size` of a message's text, people called included."""
     too_fast: ClassVar[tuple[int, ...]]
     """Codes of answers that ask to come back later: too many messages, system busy."""
     at: ClassVar[str]
@@ -79,11 +82,15 @@ class ChatRobot(abc.ABC):
             return Verdict.DELIVERED, ""
         words = f"{code}: {answer.get('errmsg') or answer.get('msg') or answer.get('StatusMessage') or ''}"
         later = code in self.too_fast or self.is_out_of_time(code, words)
-        return (Verdict.LATER if later else Verdict.REFUSED), words
+        return (Verdict.LATER if later else Verdict.REFUSED), words[:MAX_WORDS]
+
+    def size(self, text: str) -> int:
+        """Return the bytes of a text, by default as they stand in the request: JSON writes `"` and a backslash by two."""
+        return len(as_json(text)) - len(as_json(""))
 
     def fits(self, message: Message) -> bool:
         """Whether the robot takes a message's text whole."""
-        return len(f"{self.text(message)}{self._ats(message)}".encode()) <= self.max_bytes
+        return self.size(f"{self.text(message)}{self._ats(message)}") <= self.max_bytes
 
     def text(self, message: Message) -> str:
         """Return a message's text, by default under its title."""
@@ -92,9 +99,11 @@ class ChatRobot(abc.ABC):
     def cut(self, message: Message) -> str:
         """Return a message's text with the people it calls at its end, no longer than the robot takes."""
         text, ats = self.text(message), self._ats(message)
-        raw, size = text.encode(), self.max_bytes - len(ats.encode())
-        kept = text if len(raw) <= size else raw[: size - len(CUT.encode())].decode(errors="ignore") + CUT
-        return kept + ats
+        if self.fits(message):
+            return text + ats
+        room = self.max_bytes - self.size(CUT + ats)
+        kept = bisect_right(range(1, len(text) + 1), room, key=lambda at: self.size(text[:at]))
+        return text[:kept] + CUT + ats
 
     def called(self, message: Message) -> list[str]:
         """Return the people that a message calls: those of the settings, for the first message of a page that fires."""

@@ -11,10 +11,11 @@ from omniwatch.notify.robots import ChatRobot, Request, as_json, signature
 OUT_OF_TIME = 310000
 OFF_TOPIC = "keyword"
 """In DingTalk's words when that code means that a message has none of the words the group asks for."""
-
-
-SIGNS = re.compile(r"[\\`*_~<>&]|\](?=[\[(])")
+SIGNS = re.compile(r"[\\`*_~]|\](?=[\[(])")
 """What begins or ends a format in Markdown; a backslash takes that away. A number behind an @ calls only those in `atMobiles`."""
+HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+"""HTML is read before Markdown, in code too: a telephone shows nothing of a message with a tag. An entity is text everywhere
+(https://github.com/eryajf/chatgpt-dingtalk/pull/213)."""
 
 
 class Robot(ChatRobot):
@@ -26,8 +27,8 @@ class Robot(ChatRobot):
 
     @staticmethod
     def escape(text: str) -> str:
-        """Write one line of text so that Markdown has it as text."""
-        return SIGNS.sub(r"\\\g<0>", text)
+        """Write one line of text so that Markdown and HTML have it as text."""
+        return SIGNS.sub(r"\\\g<0>", text).translate(HTML)
 
     def request(self, url: str, secret: str, message: Message, now: float) -> Request:
         """Write a message; time in ms and signature are in the query."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from omniwatch.notify.messages import Message
 from omniwatch.notify.robots import ChatRobot, Request, as_json, signature
 
 OUT_OF_TIME = 19021
-ENTITIES = {ord(sign): f"&#{ord(sign)};" for sign in "&<>*_~`[]"}
-"""https://open.feishu.cn/document/feishu-cards/card-components/content-components/rich-text (text as HTML's entities)."""
+SIGNS = re.compile(r"[\\&<>*_~`\[\]]|:(?=\w+:)")
+"""What has a meaning in a card's Markdown; a word between colons is a picture (:OK:).
+https://open.feishu.cn/document/feishu-cards/card-components/content-components/rich-text (text as HTML's entities)."""
 
 
 class Robot(ChatRobot):
@@ -20,7 +23,7 @@ class Robot(ChatRobot):
     @staticmethod
     def escape(text: str) -> str:
         """Write one line of text with HTML's entities for what has a meaning in a card's Markdown."""
-        return text.translate(ENTITIES)
+        return SIGNS.sub(lambda sign: f"&#{ord(sign[0])};", text)
 
     def request(self, url: str, secret: str, message: Message, now: float) -> Request:
         """Write a message; time in s and signature are in the body."""
