@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
 from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, snapshot, status, uninstall
-from helpers.killed_installations import KINDS, Scene
+from helpers.killed_installations import KINDS, NEW, Scene, modules
 from helpers.trees import grow
 from omniwatch.bundle import installed_files, systemctl
+from omniwatch.system import rooted
 
 SHARE = 4
 """Writes of each kind that are tried here, by a seed; `make adversary` tries every one."""
@@ -132,6 +135,72 @@ def test_what_a_killed_one_was_to_replace_is_not_ours(root: Path) -> None:
     grow(root, f"{MANIFEST}: {json.dumps({'version': '1', 'files': {}, 'intended': intended})}")
     assert uninstall(root, "--purge", "--yes").exit_code == 0
     assert (root / UNIT).read_bytes() == before
+
+
+ACCOUNTS = {
+    "passwd": "root:x:0:0::/:/bin/sh\n",
+    "group": "root:x:0:\n",
+    "shadow": "root:*:1::::::\n",
+    "gshadow": "root:*::\n",
+    "login.defs": "USERGROUPS_ENAB yes\n",
+}
+
+
+def accounts(root: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted((root / "etc").iterdir()) if path.is_file()}
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize("number", range(len(ACCOUNTS) - 1))
+def test_an_account_that_was_half_made_or_half_removed_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Its files are replaced one by one: a disk that is full, or a kill, comes between any two."""
+    root, whole = device(tmp_path / "root"), device(tmp_path / "whole")
+    for tree in (root, whole):
+        for name, text in ACCOUNTS.items():
+            (tree / "etc" / name).write_text(text)
+    replace = rooted.replace
+    left = [number]
+
+    def fails(tree: Path, path: PurePosixPath, content: bytes, **how: Any) -> None:
+        if tree == root and path.name in ACCOUNTS:
+            left[0] -= 1
+            if left[0] == -1:
+                (root / f"etc/.{path.name}.12").write_text("staged when it was killed")
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        replace(tree, path, content, **how)
+
+    monkeypatch.setattr(rooted, "replace", fails)
+    with modules(NEW):
+        assert install(whole).exit_code == 0
+        assert install(root).exit_code == 2
+        assert install(root).exit_code == 0
+        assert accounts(root) == accounts(whole)
+        left[0] = number
+        assert uninstall(whole, "--purge", "--yes").exit_code == 0
+        assert uninstall(root, "--purge", "--yes").exit_code == 2
+        assert uninstall(root, "--purge", "--yes").exit_code in (0, 2)
+    assert accounts(root) == accounts(whole)
+
+
+def test_a_removal_ends_the_revert_of_a_drop_in_that_was_killed(root: Path) -> None:
+    """What was before is back, and the copy of it is still there."""
+    install(root)
+    folder = "etc/systemd/system/own.service.d"
+    grow(root, f"{folder}/50-cpu.conf: [Service]\n{folder}/50-cpu.conf.before-omniwatch: [Service]")
+    assert uninstall(root).exit_code == 0
+    assert [path.name for path in (root / folder).iterdir()] == ["50-cpu.conf"]
+
+
+def test_what_is_owed_leaves_nothing_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systemctl, "running", lambda root: True)
+    grow(tmp_path, "run/.omniwatch.install.owed.12: staged\nrun/.other.12: of another")
+    systemctl.owe(tmp_path, restarted=["omniwatch.service"], reloaded=())
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        ".other.12",
+        "omniwatch.install.owed",
+    ]
 
 
 def test_what_was_left_staged_goes_and_what_only_looks_like_it_stays(tmp_path: Path) -> None:

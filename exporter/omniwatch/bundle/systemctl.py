@@ -19,7 +19,9 @@ OWED = PurePosixPath("/run/omniwatch.install.owed")
 _VERBS = ("restart", "try-reload-or-restart")
 _ETC = PurePosixPath("/etc")
 _PASSWD = _ETC / "passwd"
-_ACCOUNTS = (_PASSWD, *(_ETC / name for name in ("group", "shadow", "gshadow")))
+_GSHADOW = _ETC / "gshadow"
+_ACCOUNTS = (_GSHADOW, _ETC / "shadow", _ETC / "group", _PASSWD)
+"""In the order in which they are written: whether the account is there is read from the last, so that what was killed is done again."""
 _READ_BESIDE = (_ETC / "login.defs", _ETC / "sysusers.d/omniwatch.conf")
 NOT_LOADED = 5
 """systemctl's exit code for a unit there is no file of."""
@@ -80,6 +82,7 @@ def arrive(
     Returns what went wrong, a line each: the files are in place all the same.
     """
     commands, faults = [], []
+    _sweep_accounts(root)
     if rooted.stat_of(root, _PASSWD) and shutil.which("systemd-sysusers"):
         faults = _change_accounts(root, ["systemd-sysusers"], "--root={}", "omniwatch.conf")
     if running(root):
@@ -110,6 +113,7 @@ def _owed(root: Path) -> dict[str, str]:
 
 
 def _keep(root: Path, owed: Mapping[str, str]) -> None:
+    rooted.remove_staged(root, OWED.parent, (OWED.name,))
     if owed:
         rooted.make_folders(root, OWED.parent)
         lines = "".join(f"{verb} {unit}\n" for unit, verb in owed.items())
@@ -148,8 +152,9 @@ def restart(root: Path, units: Iterable[str]) -> list[str]:
 def forget(root: Path, units: Iterable[str], *, account: bool) -> list[str]:
     """After the files are gone: have systemd forget the units, and remove the account where nothing is left of its own."""
     commands: list[list[str]] = []
+    _sweep_accounts(root)
     if running(root):
-        rooted.remove(root, OWED)
+        _keep(root, {})
         commands += [["systemctl", "daemon-reload"], *(["systemctl", "reset-failed", unit] for unit in units)]
     done = [fault for fault in _all(commands) if "reset-failed" not in fault]
     if account and _has_account(root):
@@ -165,6 +170,12 @@ def _has_account(root: Path) -> bool:
     return any(line.startswith(f"{ACCOUNT}:".encode()) for line in accounts.splitlines())
 
 
+def _sweep_accounts(root: Path) -> None:
+    """Remove what one that was killed has left staged beside an image's accounts. On "/" their own programs write them."""
+    if root != Path("/"):
+        rooted.remove_staged(root, _ETC, [path.name for path in _ACCOUNTS])
+
+
 def _change_accounts(root: Path, command: list[str], option: str, name: str) -> list[str]:
     """Run what changes accounts. Such a program follows an image's links out of it: there it gets copies of the files, and what it
     changed in them is taken over.
@@ -178,7 +189,7 @@ def _change_accounts(root: Path, command: list[str], option: str, name: str) -> 
                 before[path] = rooted.read(root, path)
                 copy = rooted.shown(Path(directory), path)
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_bytes(before[path])
+                copy.write_bytes(before[path] if path != _GSHADOW else _of_groups(root, before[path]))
         faults = _all([[*command, option.format(directory), name]])
         for path in _ACCOUNTS:
             copy = rooted.shown(Path(directory), path)
@@ -187,6 +198,13 @@ def _change_accounts(root: Path, command: list[str], option: str, name: str) -> 
                 mode = stat.S_IMODE((found or copy.stat()).st_mode)
                 rooted.replace(root, path, after, mode=mode, like=found)
     return faults
+
+
+def _of_groups(root: Path, gshadow: bytes) -> bytes:
+    """Return gshadow's lines that have a group: one that was killed has written it first, and systemd-sysusers refuses the others."""
+    groups = rooted.read(root, _ETC / "group") if rooted.stat_of(root, _ETC / "group") else b""
+    known = {line.partition(b":")[0] for line in groups.splitlines()}
+    return b"".join(line for line in gshadow.splitlines(keepends=True) if line.partition(b":")[0] in known)
 
 
 def _all(commands: Iterable[list[str]], fine: Container[int] = (0,)) -> list[str]:

@@ -108,9 +108,7 @@ def take_back(root: Path, target: PurePosixPath, reload: Callable[[], None] = la
     """Bring back what was there before, or nothing; False when there was nothing to take back. Raises DropinError, OSError."""
     kept = _before(target)
     found, has_kept = rooted.stat_of(root, target) is not None, has_before(target, root)
-    # Killed before it had been read, an earlier one left the file as it was before, and the copy of it.
-    is_back = found and has_kept and rooted.read(root, kept) == rooted.read(root, target)
-    if found and not is_back and not is_ours(root, target):
+    if found and not is_back(root, target) and not is_ours(root, target):
         raise DropinError(
             f"{rooted.shown(root, target)}: omniwatch did not write this file and leaves it alone"
         )
@@ -124,9 +122,9 @@ def take_back(root: Path, target: PurePosixPath, reload: Callable[[], None] = la
 
 
 def own_units(root: Path = Path("/")) -> list[str]:
-    """Every unit whose drop-in `apply` wrote. One that was there before is not among them. Raises OSError."""
+    """Every unit whose drop-in `apply` wrote or whose revert has not ended. One that was there before is not among them. Raises OSError."""
     units = [name.removesuffix(".d") for name in rooted.names(root, _UNITS) if name.endswith(".d")]
-    return [unit for unit in units if is_ours(root, place(unit))]
+    return [unit for unit in units if is_ours(root, place(unit)) or is_back(root, place(unit))]
 
 
 def ways_back(units: Iterable[str], root: Path = Path("/")) -> str:
@@ -164,6 +162,14 @@ def mismatch(limit: Limit, weight: int, taken: Limits | None) -> str:
 
 def _before(target: PurePosixPath) -> PurePosixPath:
     return target.with_name(target.name + _BEFORE)
+
+
+def is_back(root: Path, target: PurePosixPath) -> bool:
+    """Whether a `take_back` that was killed has left the file as it was before, and the copy of it. Raises OSError."""
+    found = rooted.stat_of(root, target)
+    if found is None or not stat.S_ISREG(found.st_mode) or not has_before(target, root):
+        return False
+    return rooted.read(root, _before(target)) == rooted.read(root, target)
 
 
 def is_ours(root: Path, target: PurePosixPath) -> bool:
