@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -40,6 +41,8 @@ NEEDS: dict[str, tuple[Feature, ...]] = {
 SLEEP_FLAG = "--enable-sleep-mode"
 MAX_BYTES = 8 << 20
 """Bytes of a file. The largest of a bundle has 300,000."""
+READ_BY_NAME = frozenset(("rule_files", "scrape_config_files", "templates", "files"))
+"""Before the names of files that a tool reads for what is in them, and quotes."""
 MAX_DEPTH = 8
 """Folders in one another; a bundle has three."""
 Find = Callable[[str], str | None]
@@ -97,15 +100,45 @@ def check(
             _copy(directory, PurePosixPath("/", folder), Path(copy))
         if whole and not any(Path(copy).glob("alerts/**/*.rules.yaml")):
             return [Result(Status.FAILED, "rules", str(directory), "no alerts/*.rules.yaml here")]
-        return _check(
+        # A tool would read what its file names, wherever that is.
+        out = list(_leading_out(Path(copy)))
+        results = _check(
             Path(copy),
             find,
             unit_tests=unit_tests,
             whole=whole,
-            unused=unused,
+            unused=(*unused, *(path.stem for path, _ in out)),
             needed=needed,
             progress=progress,
         )
+        return [*results, *(_outside(path.relative_to(copy), name) for path, name in out)]
+
+
+def _leading_out(directory: Path) -> Iterator[tuple[Path, str]]:
+    """Yield what the configurations and the unit tests of a bundle have their tools read outside of it."""
+    for path in sorted((*directory.glob("deploy/**/*.y*ml"), *directory.glob("alerts/**/*.test.yaml"))):
+        with suppress(ValueError):
+            for name in _named(user_yaml.load(path)):
+                if not Path(os.path.normpath(path.parent / name)).is_relative_to(directory):
+                    yield path, name
+
+
+def _named(value: Any, key: object = None) -> Iterator[str]:
+    """Yield the files that a configuration names for what is in them; `key` is what stands before the value."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _named(inner, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _named(inner, key)
+    elif isinstance(value, str) and key in READ_BY_NAME:
+        yield value
+
+
+def _outside(path: Path, name: str) -> Result:
+    return Result(
+        Status.FAILED, "files", str(path), f"{name}: outside of the folder that is checked, so it is not read"
+    )
 
 
 def _copy(directory: Path, folder: PurePosixPath, to: Path) -> None:
@@ -336,7 +369,13 @@ def _run(command: list[str], directory: Path) -> tuple[Status, str]:
     """Run a tool that says with its exit code how it went: 0 well, 3 lint, else failed. Its words only when not well."""
     try:
         done = subprocess.run(
-            command, cwd=directory, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
+            command,
+            cwd=directory,
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            timeout=TOOL_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Status.FAILED, f"no answer within {TOOL_TIMEOUT_S:.0f} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -163,10 +164,12 @@ def _made_by_user(root: Path, paths: Sequence[PurePosixPath], known: Manifest) -
     return [one for one in below if one not in ours and _is_changed(root, one, known.files.get(str(one), ""))]
 
 
-def _files(root: Path, path: PurePosixPath) -> Iterator[PurePosixPath]:
+def _files(root: Path, path: PurePosixPath, depth: int = rooted.MAX_DEPTH) -> Iterator[PurePosixPath]:
     if rooted.link(root, path) is None and rooted.is_folder(root, path):
+        if depth == 0:
+            raise OSError(errno.ELOOP, "folders in folders without an end", str(rooted.shown(root, path)))
         for name in rooted.names(root, path):
-            yield from _files(root, path / name)
+            yield from _files(root, path / name, depth - 1)
     else:
         yield path
 

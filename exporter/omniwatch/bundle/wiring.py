@@ -23,6 +23,8 @@ from omniwatch.system import rooted
 BUNDLE = PurePosixPath("/etc/omniwatch/bundle")
 DROPIN = "omniwatch.conf"
 _SHIPPED = (PurePosixPath("/usr/lib/systemd/system"), PurePosixPath("/lib/systemd/system"))
+NO_GROUP = 2**32 - 1
+"""The number that stands for none: the kernel leaves the group of the file as it is."""
 _STATUS = PurePosixPath("/var/lib/dpkg/status")
 
 
@@ -168,8 +170,8 @@ def account(root: Path, server: Server) -> int:
     users = _bytes(root, PurePosixPath("/etc/passwd"))
     for unit in (directory / server.unit for directory in _SHIPPED):
         user = re.search(rb"^User=(\S+)$", _bytes(root, unit), re.MULTILINE)
-        found = user and re.search(rb"^%s:[^:]*:\d+:(\d+):" % re.escape(user[1]), users, re.MULTILINE)
-        if found:
+        found = user and re.search(rb"^%s:[^:]*:\d+:(\d{1,10}):" % re.escape(user[1]), users, re.MULTILINE)
+        if found and int(found[1]) < NO_GROUP:
             return int(found[1])
     raise InstallError(f"receivers.secrets: inline: the account of {server.unit} was not found")
 

@@ -62,6 +62,21 @@ def need_root(root: Path, command: str) -> None:
         )
 
 
+def file_tree(root: Path) -> Path:
+    """Return the folder that --root names. Raises UserError for one that a link leads to "/": an image is not this machine."""
+    found = root.resolve()
+    if found == Path("/") and os.path.normpath(Path.cwd() / root) not in ("/", "//"):
+        raise UserError(f"--root: {root} leads to /, which is this machine: say --root / if you mean it")
+    return found
+
+
+def say_file_names(text: str, *, err: bool = False) -> None:
+    """Print a line that has names of files which somebody else may have given: nothing in them is a command to a terminal."""
+    from omniwatch.system.http import escaped
+
+    click.echo(escaped(text.replace("\n", "\\n")), err=err)
+
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _VERBOSE = "omniwatch.verbose"
 _ELSE = f"[default: {places.CONFIG} if it is there, else the defaults]"

@@ -73,6 +73,7 @@ def command(
     """
     from omniwatch import settings
     from omniwatch.bundle import check, inline_secrets, profiles, render
+    from omniwatch.system.http import escaped
 
     if directory and is_given(ctx):
         raise click.UsageError("DIR is rendered already: give it or --config.file, not both.")
@@ -106,7 +107,7 @@ def command(
     quiet = () if verbose else (check.Status.OK, check.Status.ABSENT)
     for result in results:
         if result.status not in quiet:
-            click.echo(str(result))
+            click.echo(escaped(str(result)))
     click.echo(check.summary(results))
     ctx.exit(check.exit_code(results))
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from omniwatch.cli import Number, need_root, os_error, say_settings, verbose_option
+from omniwatch.cli import Number, file_tree, need_root, os_error, say_file_names, say_settings, verbose_option
 
 
 @click.command()
@@ -96,12 +96,13 @@ def command(
     from omniwatch.bundle.program_files import InstallError
     from omniwatch.bundle.units import Asked
     from omniwatch.system import rooted
+    from omniwatch.system.http import escaped
 
     if not root.is_dir():
         raise click.UsageError(f"--root: {root} is not a directory")
     if with_tap and profile is None:
         raise click.UsageError("--with-tap adds to the model server of --profile.")
-    root = root.resolve()
+    root = file_tree(root)
     if not (dry_run or as_diff):
         need_root(root, "install")
     try:
@@ -120,7 +121,7 @@ def command(
             click.echo(f"note: {says}", err=True)
         if as_diff:
             text = install.diff(plan)
-            click.echo(text, nl=False)
+            click.echo(escaped(text), nl=False)
             ctx.exit(1 if text or plan.gone else 0)
         rendered = install.rendered(plan) if dry_run else install.write(plan)
     except OSError as error:
@@ -135,7 +136,7 @@ def command(
     except OSError as error:
         raise os_error(error) from error
     for fault in faults:
-        click.echo(fault, err=True)
+        say_file_names(fault, err=True)
     for step in steps if (plan.changes or plan.gone) and not faults else ():
         click.echo(f"next: {step}")
     ctx.exit(1 if faults else 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from omniwatch.cli import say_settings, verbose_option
+from omniwatch.cli import file_tree, say_settings, verbose_option
 from omniwatch.system.errors import UserError
 
 WIDTH = 31
@@ -55,7 +55,7 @@ def command(ctx: click.Context, root: Path, as_json: bool) -> None:
 
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a directory")
-    root = root.resolve()
+    root = file_tree(root)
     with suppress(UserError, OSError):
         say_settings(ctx, rooted.shown(root, CONFIG) if rooted.is_there(root, CONFIG) else None)
     found = list(findings(root))

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-from omniwatch.cli import need_root, os_error
+from omniwatch.cli import file_tree, need_root, os_error, say_file_names
 from omniwatch.system.errors import UserError
 
 
@@ -49,7 +49,7 @@ def command(ctx: click.Context, root: Path, purge: bool, yes: bool, dry_run: boo
     from omniwatch.system import rooted
     from omniwatch.tune import dropin
 
-    root = root.resolve()
+    root = file_tree(root)
     if not dry_run:
         need_root(root, "uninstall")
     try:
@@ -60,17 +60,17 @@ def command(ctx: click.Context, root: Path, purge: bool, yes: bool, dry_run: boo
             plan, readers = uninstall.foreseen(root, plan)
             for unit in plan.tuned:
                 does = "restore" if dropin.has_before(dropin.place(unit), root) else "remove"
-                click.echo(f"would {does} {rooted.shown(root, dropin.place(unit))}")
+                say_file_names(f"would {does} {rooted.shown(root, dropin.place(unit))}")
             for path in plan.congestion:
-                click.echo(f"would take back {rooted.shown(root, path)}")
+                say_file_names(f"would take back {rooted.shown(root, path)}")
             for path in plan.paths:
-                click.echo(f"would remove {_described(root, path, plan.changed)}")
+                say_file_names(f"would remove {_described(root, path, plan.changed)}")
             for path in plan.of_user:
-                click.echo(f"would remove {rooted.shown(root, path)}, which you made or changed")
+                say_file_names(f"would remove {rooted.shown(root, path)}, which you made or changed")
             for path in plan.kept:
-                click.echo(f"would keep {_described(root, path, plan.changed)}")
+                say_file_names(f"would keep {_described(root, path, plan.changed)}")
             for line in readers:
-                click.echo(line, err=True)
+                say_file_names(line, err=True)
             return
         lost = [] if yes else uninstall.foreseen(root, plan)[0].of_user
         if lost:
@@ -80,26 +80,26 @@ def command(ctx: click.Context, root: Path, purge: bool, yes: bool, dry_run: boo
         hint = "; removing needs root" if isinstance(error, PermissionError) else ""
         raise os_error(error, hint) from error
     for path in plan.kept:
-        click.echo(f"kept {_described(root, path, plan.changed)}")
+        say_file_names(f"kept {_described(root, path, plan.changed)}")
     for path in plan.changed if purge else []:
-        click.echo(f"removed {_described(root, path, plan.changed)}")
+        say_file_names(f"removed {_described(root, path, plan.changed)}")
     for unit in plan.tuned:
         target = dropin.place(unit)
         done = "restored" if rooted.is_there(root, target) else "removed"
-        click.echo(f"{done} {rooted.shown(root, target)}")
+        say_file_names(f"{done} {rooted.shown(root, target)}")
     for path in plan.congestion:
-        click.echo(f"took back {rooted.shown(root, path)}")
+        say_file_names(f"took back {rooted.shown(root, path)}")
     if plan.paths or not (plan.tuned or plan.congestion):
-        click.echo(f"removed {len(plan.paths)} files and folders" if plan.paths else "nothing to remove")
+        say_file_names(f"removed {len(plan.paths)} files and folders" if plan.paths else "nothing to remove")
     for fault in faults:
-        click.echo(fault, err=True)
+        say_file_names(fault, err=True)
     ctx.exit(1 if faults else 0)
 
 
 def _ask(paths: Sequence[Path]) -> None:
     """List what would be lost, and end here unless the user agrees. Raises UserError where nobody can be asked."""
     for path in paths:
-        click.echo(f"you made or changed {path}", err=True)
+        say_file_names(f"you made or changed {path}", err=True)
     if not sys.stdin.isatty():
         raise UserError("--purge would remove what you made, nothing is removed; with --yes it does not ask")
     if not click.confirm("Remove it for good?", err=True):
