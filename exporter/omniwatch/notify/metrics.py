@@ -26,6 +26,10 @@ class Metrics:
             "omniwatch_notify_given_up", "Messages that could not be delivered in time or were refused.",
             ["robot"], registry=self.registry,
         )  # fmt: skip
+        self.forgotten = Counter(
+            "omniwatch_notify_groups_forgotten", "Groups of alerts forgotten while they fired, there being too many.",
+            registry=self.registry,
+        )  # fmt: skip
         self.waiting = Gauge(
             "omniwatch_notify_waiting", "Messages that have not left yet.",
             ["robot"], registry=self.registry,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from omniwatch.notify.messages import Escape, Message, merge
 
 MINUTE_S = 60.0
+MAX_WAITING, MAX_WAITING_CHARS = 1000, 1 << 20
+"""Messages that wait for one robot at most, and their characters in all."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 
 
@@ -51,12 +53,24 @@ class Outbox:
         """All that has not left yet, in the order it came."""
         return list(self._waiting.values())
 
-    def put(self, message: Message, since: float) -> None:
-        """Take a message; an older one of its group has nothing to say any more, but that it was to call people."""
+    def put(self, message: Message, since: float) -> list[Waiting]:
+        """Take a message; an older one of its group has nothing to say any more, but that it was to call people.
+
+        Returns those that had to make room: tickets before pages, the oldest first.
+        """
         older = self._waiting.pop(message.group, None)
         if older is not None and older.message.first:
             message = message._replace(first=True)
         self._waiting[message.group] = Waiting(since, message)
+        return [*self._make_room()]
+
+    def _make_room(self) -> Iterator[Waiting]:
+        chars = sum(_chars(found) for found in self._waiting.values())
+        while len(self._waiting) > MAX_WAITING or (chars > MAX_WAITING_CHARS and len(self._waiting) > 1):
+            gone = min(self._waiting.values(), key=lambda found: found.message.severity == "page")
+            del self._waiting[gone.message.group]
+            chars -= _chars(gone)
+            yield gone
 
     def expire(self, now: float) -> list[Waiting]:
         """Give up, and return, what has waited for too long."""
@@ -108,3 +122,7 @@ class Outbox:
     def _forget(self, now: float) -> None:
         while self._attempts and self._attempts[0] <= now - MINUTE_S:
             self._attempts.popleft()
+
+
+def _chars(found: Waiting) -> int:
+    return len(found.message.group) + len(found.message.title) + len(found.message.text)

@@ -14,7 +14,7 @@ from omniwatch.bundle.bridge import RobotReport
 from omniwatch.notify import messages, robots
 from omniwatch.notify.deliveries import Deliveries
 from omniwatch.notify.metrics import Metrics
-from omniwatch.notify.outbox import Outbox
+from omniwatch.notify.outbox import Outbox, Waiting
 from omniwatch.notify.queue_file import QueueFile
 from omniwatch.notify.robots import Verdict
 from omniwatch.settings.receivers import Notify, Robot
@@ -24,6 +24,7 @@ from omniwatch.system.errors import UserError
 log = logging.getLogger(__name__)
 MAX_ANSWER = 64 * 2**10
 IDLE_S = 60.0
+TOO_MANY = "too many messages wait"
 STRUCK = "***"
 MIN_SECRET = 6
 """Shorter parts of an address are no secret: /v2, hook, send."""
@@ -70,7 +71,7 @@ class Sender:
         metrics.merged.labels(name)
         metrics.given_up.labels(name)
         for found in kept.pending(place):
-            self._outbox.put(found.message, found.since)
+            self._lose(self._outbox.put(found.message, found.since), TOO_MANY)
         metrics.waiting.labels(name).set(len(self._outbox))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -91,7 +92,7 @@ class Sender:
     def put(self, message: messages.Message) -> None:
         """Take a message to deliver as soon as may be; it is kept when this returns."""
         with self._news:
-            self._outbox.put(message, self._now())
+            self._lose(self._outbox.put(message, self._now()), TOO_MANY)
             self._changed()
             self._news.notify()
 
@@ -160,12 +161,13 @@ class Sender:
         return url, _secret(self.robot.secret_file) if self.robot.secret_file else ""
 
     def _expire(self) -> None:
-        late = self._outbox.expire(self._now())
-        if late:
-            why = "not delivered in time"
-            self._deliveries.lose(late)
-            self._deliveries.note([one.message for one in late], "expired", why, self._now())
-            self._give_up([one.message for one in late], why)
+        self._lose(self._outbox.expire(self._now()), "not delivered in time")
+
+    def _lose(self, lost: list[Waiting], why: str) -> None:
+        if lost:
+            self._deliveries.lose(lost)
+            self._deliveries.note([one.message for one in lost], "expired", why, self._now())
+            self._give_up([one.message for one in lost], why)
 
     def _give_up(self, given_up: list[messages.Message], why: str) -> None:
         for message in given_up:

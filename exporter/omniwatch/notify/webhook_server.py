@@ -16,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from omniwatch.bundle import bridge, catalogue
 from omniwatch.notify import messages
 from omniwatch.notify.metrics import Metrics
+from omniwatch.notify.open_groups import MAX_OPEN, OpenGroups
 from omniwatch.notify.queue_file import QueueFile
 from omniwatch.notify.sender import Sender
 from omniwatch.settings.receivers import Notify, Robot
@@ -53,8 +54,7 @@ class WebhookServer:
         self.metrics = Metrics()
         self._zone = zone
         self._worst_first = catalogue.worst_first(catalogue.load())
-        self._open: set[str] = set()
-        """The groups whose first message was taken and that are not over."""
+        self._open = OpenGroups()
         kept = QueueFile(state_dir, settings.try_for_s)
         places = _places(settings.robots)
         self.senders = [
@@ -117,10 +117,11 @@ class WebhookServer:
                     escape=sender.escape,
                 )
                 sender.put(message)
-            if group.status == "firing":
-                self._open.add(group.group_key)
-            else:
-                self._open.discard(group.group_key)
+            if forgotten := self._open.take(group.group_key, is_firing=group.status == "firing"):
+                self.metrics.forgotten.inc(forgotten)
+                log.warning(
+                    "too many groups fire, the oldest is forgotten", extra={"fields": {"most": MAX_OPEN}}
+                )
         except ValueError as error:
             self.metrics.groups.labels("400").inc()
             return 400, text, f"{error}\n".encode()
