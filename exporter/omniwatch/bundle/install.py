@@ -34,7 +34,7 @@ from omniwatch.system import rooted
 
 class Plan(NamedTuple):
     """What an installation finds and what it is to write. `before` is what an earlier one has written, `bundle` the files for
-    Debian's Prometheus and Alertmanager. `listed` is the manifest that is there, which may be of one that was killed.
+    Debian's Prometheus and Alertmanager. `listed` is the manifest on the device: one that was killed may have left it.
     """
 
     asked: Asked
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
 
 def plan(asked: Asked, *, force: bool = False, as_diff: bool = False) -> Plan:
-    """Work out an installation; nothing is written. With `as_diff` files that somebody else wrote are changes, too.
+    """Work out an installation; nothing is written. With `as_diff`, files that Omniwatch did not write are changes, too.
 
     Raises InstallError and OSError.
     """
@@ -109,7 +109,7 @@ def tell(plan: Plan, rendered: list[PurePosixPath], *, start: bool) -> list[str]
 def _change(plan: Plan, rendered: Sequence[PurePosixPath] = ()) -> units.Change:
     written = [item.path for item in plan.changes]
     if plan.listed:
-        # One that was killed has written these and restarted nothing.
+        # An installation that was killed has written these and restarted nothing.
         files, intended = plan.listed.files, plan.listed.intended
         written += [PurePosixPath(path) for path, state in intended.items() if files.get(path) != state]
     return units.change(plan.asked, written, plan.gone, bundle=bool(rendered))
@@ -119,7 +119,7 @@ def site(root: Path, profile: str | None, device_memory_gb: float | None) -> Set
     """The device's settings: its omniwatch.yaml where it has one, else the defaults, with the device's own memory.
 
     A profile and a memory size that are given win. Else the memory is what was measured, or what omniwatch.yaml says where
-    that is less. The default there counts as nothing said: nobody measured it. Raises InstallError.
+    that is less. The default there counts as not stated. Raises InstallError.
     """
     try:
         found = installed_files.configuration(root) or Settings()
@@ -164,7 +164,7 @@ def disagreements(root: Path, profile: str | None, device_memory_gb: float | Non
 
 
 def notes(plan: Plan, profile: str | None, device_memory_gb: float | None) -> list[str]:
-    """Say what of the options, the profile and the programs on the device deserves a line. Raises InstallError."""
+    """Return the notes on options, profile and programs of the device, a line each. Raises InstallError."""
     asked, found = plan.asked, disagreements(plan.asked.root, profile, device_memory_gb)
     if asked.with_server:
         server = asked.config.server
@@ -228,9 +228,7 @@ def items(asked: Asked) -> list[Item]:
 
 
 def _bundle(asked: Asked) -> render.Files:
-    """Return what Debian's Prometheus and Alertmanager are to read, once it holds, and they are new enough to. Raises
-    InstallError.
-    """
+    """Return the files for Debian's Prometheus and Alertmanager. Raises InstallError where a check of them fails."""
     try:
         files = render.render(_renderable(asked))
     except render.RenderError as error:
@@ -248,8 +246,8 @@ def _bundle(asked: Asked) -> render.Files:
 
 
 def _renderable(asked: Asked) -> Settings:
-    """Without a model server to install, its profile need not fit this device: the default, which is not written down,
-    then stands for a memory that would have `omniwatch render` refuse the configuration.
+    """Return settings that can be rendered. Without a model server to install, its profile need not fit this device: the
+    default memory then takes the place of one that is too small. It is not written down.
     """
     config, server = asked.config, asked.config.server
     if asked.with_server:
@@ -262,7 +260,7 @@ def _renderable(asked: Asked) -> Settings:
 
 
 def pending(root: Path, known: Manifest | None, wanted: Iterable[Item], *, force: bool = False) -> list[Item]:
-    """The items that are not there as they should be. A config that is there is left as it is. `known` is what was written.
+    """Return the items that are missing or differ. A config that is there is left as it is. `known` is what was written.
 
     Raises InstallError for files that somebody else wrote or changed, all of them at once, unless `force`.
     """
@@ -281,7 +279,7 @@ def pending(root: Path, known: Manifest | None, wanted: Iterable[Item], *, force
 
 
 def leftovers(known: Manifest | None, wanted: Iterable[Item], asked: Asked) -> list[PurePosixPath]:
-    """Files of an earlier installation that this one no longer has, of the units that it decides about."""
+    """Return the files of an earlier installation that this one no longer has, of the units that it decides about."""
     if known is None:
         return []
     kept = {str(item.path) for item in wanted} | set(known.configs)

@@ -40,7 +40,7 @@ class Bridge(Protocol):
 
 class Taken(NamedTuple):
     """An integration or a robot: whether it took the alert, after how long, how many attempts failed, and the last one's words. One that
-    has refused it, after `refused_s`, is asked no more.
+    refused it did so after `refused_s`, and is asked no more.
     """
 
     who: str
@@ -51,7 +51,7 @@ class Taken(NamedTuple):
 
 
 def alert(settings: Settings, severity: Severity, now: float, ends: float) -> dict[str, Any]:
-    """Return the test alert. It is of no kind of fault that a page is of, so it joins no incident."""
+    """Return the test alert. Its `fault` is no other page's, so it joins no incident."""
     labels = {
         "alertname": NAME,
         "severity": severity,
@@ -75,8 +75,9 @@ def alert(settings: Settings, severity: Severity, now: float, ends: float) -> di
 
 
 def expected(settings: Settings, severity: Severity) -> list[str]:
-    """Return the integrations that this device's settings give a severity, but for the bridge's webhook, behind which the robots are;
-    none where the fleet's Alertmanager has them.
+    """Return the integrations to which this device's settings send a severity; none where the fleet's Alertmanager has them.
+
+    The bridge's webhook is left out: the robots behind it answer themselves.
     """
     if settings.fleet.alertmanager_urls:
         return []
@@ -101,7 +102,7 @@ def robots(settings: Settings, severity: Severity) -> list[str]:
 
 
 def is_hidden_by_heartbeat(settings: Settings, severity: Severity) -> bool:
-    """Whether the heartbeat is counted as what the test looks for: both are webhooks, and Alertmanager counts them together.
+    """Whether heartbeat and test are both webhooks: Alertmanager counts them together.
 
     For a fleet's Alertmanager this is not known here.
     """
@@ -111,8 +112,8 @@ def is_hidden_by_heartbeat(settings: Settings, severity: Severity) -> bool:
 
 
 def heartbeat(api: Api, clock: Callable[[], float], pause: Callable[[float], None]) -> float | None:
-    """Wait for a webhook to be sent and return when it was; None where none is within a heartbeat, or where attempts fail meanwhile:
-    then the next one may come at any time. Raises what `api` raises.
+    """Wait until a webhook is sent, and return when. None where none is sent within BEAT_S, or an attempt fails: the next one may
+    then come at any time. Raises what `api` raises.
     """
     began, (before, failed) = clock(), _webhooks(api)
     while clock() - began < BEAT_S + BEAT_GRACE_S:
@@ -141,8 +142,8 @@ def run(
     """Send the test alert and yield each integration as it takes it, and each robot as it answers; then those that did not. Ends the
     alert.
 
-    What a heartbeat may have added does not count: one a minute since the one at `beat_t`, and where that is not known, as many as
-    there may have been. Another alert that is sent meanwhile to an integration looks like the test; a robot's answer is to the test
+    Webhooks that may be heartbeats do not count: one a minute since `beat_t`, and where that is not known, as many as there can
+    have been. Another alert that is sent meanwhile to an integration looks like the test; a robot's answer is to the test
     itself. Raises what `api` raises.
     """
     before = api.sent()

@@ -140,7 +140,7 @@ def command(
             watchdog_t = time.monotonic() + watchdog_s
             sdnotify.notify(sdnotify.WATCHDOG, os.environ)
 
-    # What is made by now stays; what comes is freed by counting references, or rarely needs the collector.
+    # Objects made so far stay. Later ones are freed by reference counts; few need the collector.
     gc.freeze()
     gc.set_threshold(50_000)
     logger = logging.getLogger("omniwatch")

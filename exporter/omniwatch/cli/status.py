@@ -30,17 +30,18 @@ def command(ctx: click.Context, root: Path, as_json: bool) -> None:
     """Say whether all that was installed is well, and what fires now.
 
     It looks at the installed files, the configuration, the units, the sidecar's readiness and the server's CPU quota. It looks who
-    gets a page, and whether what pages works. For each alert that fires it says since when, and to which receivers it goes.
+    gets a page, and whether Prometheus, Alertmanager and the bridge work. For each alert that fires it says since when, and to
+    which receivers it goes.
 
     Prometheus is asked whether it runs what is written, evaluates each group of rules within two intervals, and reaches the sidecar
     and Alertmanager. Alertmanager is asked whether it runs what is written and sees the heartbeat. The sidecar is asked whether it
-    runs with the settings' file, and the bridge what its robots did not take, since when. Each has two seconds, all of them together.
+    runs with the settings' file, and the bridge what its robots did not take, since when. All are asked at once, for two seconds.
 
-    The exit code is 0 when all that was installed and set up is well. It is 1 when a line begins with BAD: something is not. It is 2
-    when something could not be looked at (a line that begins with ?) and nothing else is wrong. Of a chain only the first
-    broken link is a fault. A line that begins with - is none. It tells of a model server that was not installed, an event file that
-    is not there yet, or what follows from another fault. Nor is it one that the settings name no receiver. As soon as they name a
-    receiver, a robot or a fleet, whatever keeps a page from a person is a fault. `omniwatch check` fails until a person gets pages.
+    The exit code is 0 when all that was installed and set up is well. It is 1 when a line begins with BAD, for a fault. It is 2 when
+    something could not be looked at (a line that begins with ?) and nothing else is wrong. Of faults that follow from each other,
+    only the first is one. A line that begins with - is no fault. It tells of a model server that was not installed, an event file
+    that is not there yet, or what follows from another fault. Settings without a receiver are no fault, either. As soon as they name
+    a receiver, a robot or a fleet, whatever keeps a page from a person is a fault. `omniwatch check` fails until a person gets pages.
 
     \b
     Example:

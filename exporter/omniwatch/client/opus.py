@@ -19,7 +19,7 @@ MAX_PACKET_BYTES = 6 * 1276
 _FRAME_MS = (10, 20, 40, 60) * 3 + (10, 20) * 2 + (2.5, 5, 10, 20) * 4
 """Length of one Opus frame by the configuration in a packet's first byte, ms (RFC 6716, 3.1)."""
 _CONFIG, _COUNTED = 0b1111_1000, 0b11
-"""Bits of a packet's first byte: the configuration; the code that says a count of frames follows."""
+"""Bits of a packet's first byte: its configuration, and the code for a count of frames that follows."""
 
 
 class SpeechDecoder(Protocol):
@@ -94,12 +94,12 @@ class OpusDecoder:
         sound = b"".join(bytes(frame.planes[0])[: frame.samples * size] for frame in frames)
         if self._step == 1:
             return memoryview(sound)
-        # Speech of fewer samples was encoded without what they cannot hold: there is nothing to filter away.
+        # Speech of a lower rate was encoded without the higher frequencies, so leaving out samples needs no filter.
         return memoryview(array("h", sound)[:: self._step].tobytes())
 
 
 def _length_ms(packet: memoryview) -> float:
-    """Return how long a packet says that it is: what is of another length would change what the decoder conceals with."""
+    """Return the length that a packet states, ms. One of another length would spoil what the decoder conceals losses with."""
     code = packet[0] & _COUNTED
     count = (1, 2, 2, packet[1] & 0x3F if len(packet) > 1 else 0)[code]
     return count * _FRAME_MS[packet[0] >> 3]

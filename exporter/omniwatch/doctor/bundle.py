@@ -1,4 +1,4 @@
-"""Gather all parts, where the failure of one leaves the others, and write them as one archive or not at all."""
+"""Gather all parts of the evidence, and write them as one archive or not at all. A part that fails stops no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from omniwatch.system import atomic_write
 FOLDER = "omniwatch-doctor"
 SUMMARY = "SUMMARY.md"
 MOST_CHARACTERS = 4 * 2**20
-"""Of one file, the last ones."""
+"""Most characters kept of one file, its last ones."""
 
 
 class Part(NamedTuple):
@@ -52,13 +52,13 @@ class Evidence:
     files: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     raw: dict[str, str] = field(default_factory=dict, repr=False)
-    """The files as they were before: to be looked at, never to be written."""
+    """The files before redaction: to be read, never to be written."""
     redact: Redactor = field(default_factory=Redactor)
-    """What is said of `raw` goes through it."""
+    """Redacts what the summary says of `raw`."""
 
 
 def gather(device: DeviceAccess, progress: Callable[[Part], object] = lambda part: None) -> Evidence:
-    """Gather every part; what goes wrong in one is in `missing` and in no other's way."""
+    """Gather every part. For one that fails, `missing` has the reason."""
     redact = Redactor(config.secrets(device))
     found = Evidence(redact=redact)
     for part in PARTS:

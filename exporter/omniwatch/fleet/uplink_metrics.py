@@ -61,12 +61,12 @@ FAMILIES: tuple[Uplinked, ...] = (
     Uplinked("uplink:temperature_celsius:max", "gauge", "Hottest zone of the device."),
     Uplinked("uplink:memory_available_ratio:min", "gauge", "Share of the device's memory that can still be had."),
     Uplinked("uplink:queue_bytes:max", "gauge", "What waits in vmagent's queue."),
-    Uplinked("uplink:queue_behind_seconds:max", "gauge", "How much newer what Prometheus' agent has is than what it has sent."),
+    Uplinked("uplink:queue_behind_seconds:max", "gauge", "Seconds from the newest sample that Prometheus' agent has sent to the newest that it has."),
     Uplinked("uplink:queue_dropped_total", "counter", "What the queue had to drop: bytes (vmagent) or samples (Prometheus)."),
     Uplinked(
         "uplink:alert_firing",
         "gauge",
-        "The time, for each page or ticket that fires on the device, with the alert's own labels.",
+        "The device's time while a page or ticket fires there, with the alert's own labels.",
         {"alertname": (), "severity": ()},
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ class Metrics:
             ["robot", "result"], registry=self.registry,
         )  # fmt: skip
         self.merged = Counter(
-            "omniwatch_notify_merged", "Messages that went in one with others, there being too many.",
+            "omniwatch_notify_merged", "Messages that were merged with others into one, as there were too many.",
             ["robot"], registry=self.registry,
         )  # fmt: skip
         self.given_up = Counter(

@@ -6,8 +6,8 @@
     POST   /v1/rtx           {"stream": S, "from_id": N, "count": C}                                         206
     POST   /v1/realign       {"stream": S, "shift_ms": D}                                                    204
 
-An id is as good as a key, and only with the `Authorization` that the chat began with, if there was one: the model
-server's own check does not see these requests. No URL carries it, for access logs keep URLs.
+A stream's id is its key, together with the `Authorization` that the chat began with, if there was one. The model server's
+own check does not see these requests. No URL carries the id, for access logs keep URLs.
 
 The plain form `POST /v1/resume {"last_good_id": N}` names its stream in the header `X-Omni-Resume`. A streamed chat asked
 for again with that header and `Last-Event-ID`, as clients of server-sent events do, is resumed and not begun anew.
@@ -64,9 +64,9 @@ class RefusedError(Exception):
 class ResumeRequest(msgspec.Struct):
     """Where a client that comes back stands: it has everything up to (last_good_id, part).
 
-    `rest` asks for no more than what follows, where the whole turn would be sent again. `attempt` numbers a client's requests: one that
-    arrives after a later one is refused. `outage_ms` is how long it heard nothing, `due_ms` in how long (negative: how long ago) it needs
-    the next frame, both when it asked; `rtt_ms` its estimate of the round trip.
+    `rest` asks only for what follows, where otherwise the whole turn would be sent again. `attempt` numbers a client's requests: one that
+    arrives after a later one is refused. When it asked, it had heard nothing for `outage_ms`, and needed the next frame in `due_ms`
+    (negative: so long ago). `rtt_ms` is its estimate of the round trip.
     """
 
     last_good_id: Count
@@ -107,7 +107,7 @@ def header(headers: Headers, name: bytes) -> str | None:
 
 
 def wanted(headers: Headers) -> Form | None:
-    """Say which form of frames is asked for by name, None when none is: any client of events accepts `text/event-stream`."""
+    """Return the form of frames that is asked for, None when none is: `text/event-stream` alone is any client's of events."""
     kinds = set()
     for kind, params in _accepted(headers):
         kinds.add(f"{kind};{RESUMABLE}" if RESUMABLE in params else kind)
@@ -190,7 +190,7 @@ def opening(
 
 
 def cross_origin(upstream: Headers) -> Headers:
-    """Return what the model server says about pages of other origins: it holds for all answers of its stream."""
+    """Return the model server's CORS headers, which hold for all answers of its stream."""
     kept = [
         pair
         for pair in upstream

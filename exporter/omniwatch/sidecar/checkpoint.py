@@ -39,7 +39,7 @@ def save(path: Path, payload: bytes) -> None:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raise OSError for what is no file of this account: it is neither believed nor replaced."""
+    """Raise OSError unless it is a regular file of this account. Any other is neither read nor replaced."""
     found = path.stat()
     user_file.regular(found)
     if found.st_uid != os.geteuid():

@@ -24,7 +24,7 @@ def of_extra(what: str, module: str, extra: str) -> None:
 
 
 def is_there(name: str) -> bool:
-    """Whether a module can be imported, told without importing it."""
+    """Whether a module can be imported. It is not imported."""
     if name in sys.modules:
         return sys.modules[name] is not None
     return importlib.util.find_spec(name) is not None

@@ -27,7 +27,7 @@ from omniwatch.tap.writer import EventWriter  # noqa: E402 - the check comes fir
 
 logger = logging.getLogger("omniwatch.tap")
 WARMUP = b"vllm_omni_warmup=1"
-"""In the query of the connection that a duplex server opens to itself at its start."""
+"""Query parameter of the connection that a duplex server opens to itself at its start."""
 FLUSH_S = 1.0
 """How long the server's shutdown may wait for the last events to be written."""
 

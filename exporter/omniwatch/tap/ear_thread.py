@@ -22,9 +22,9 @@ from omniwatch.tap.line import Line
 
 logger = logging.getLogger("omniwatch.tap")
 POLL_S = 0.1
-"""Time between two questions about a connection, at least on average."""
+"""Seconds between two questions about a connection, on average."""
 IDLE_S = 1.0
-"""The same where nothing is acknowledged for AWAY_S, and between events that tell of no arrival."""
+"""Seconds between two questions where nothing was acknowledged for AWAY_S, and between two events without an arrival."""
 AWAY_S = 10.0
 SETTLED_S = 0.02
 """After so long without a message, the server has written what it was given, if the socket has room."""
@@ -33,13 +33,13 @@ NEAR_US = 200
 ANSWER_S = 0.1
 """How long an answer may take. The kernel gives it before `send` returns."""
 GIVE_UP_S = 1.0
-"""After so long without a good answer the ear gives up."""
+"""Seconds without a good answer about a connection after which what is sent on it counts as heard."""
 DOWN_S = 60.0
-"""After a failure of the asking itself, so long no connection is listened to."""
+"""Seconds for which no connection is listened to after the socket for questions failed."""
 LEFT_S = 60.0
-"""How long a connection that the server is done with is asked about while nothing is acknowledged."""
+"""Seconds since the last acknowledgement for which a connection is asked about that the server is done with."""
 JUST_S = 0.5
-"""A connection that closed so soon after the last question, with nothing lost, has delivered an answer that was whole."""
+"""Most seconds from the last question to the close of a connection that, with nothing lost, delivered a whole answer."""
 MAX_NEAR = 256
 BATCH = 16
 """Questions asked at once: their answers fit the socket's buffer."""
@@ -48,7 +48,7 @@ OpenSocket = Callable[[], socket.socket]
 
 
 class Heard(NamedTuple):
-    """The client said that it has the turn's speech up to `ms`, and since when it has heard nothing more."""
+    """The client reported the turn's speech up to `ms`, the last of it heard `ago_s` ago."""
 
     speech: Speech
     ms: float
@@ -109,7 +109,7 @@ class EarThread:
             if due_m is None:
                 items = [self.inbox.get()]
             else:
-                # What comes meanwhile can wait: to be woken for each message would cost more than to ask.
+                # The inbox is read between questions: waking for each message would cost more than asking.
                 time.sleep(min(max(0.0, due_m - time.monotonic()), POLL_S))
                 items = []
             with contextlib.suppress(queue.Empty):

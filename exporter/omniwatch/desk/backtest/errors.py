@@ -6,4 +6,4 @@ from omniwatch.system.errors import UserError
 
 
 class BacktestError(UserError):
-    """A recording, rules or routes that no backtest can be made of, or a program that it needs."""
+    """The recording, the rules or the routes cannot be used, or a program is missing."""

@@ -32,7 +32,7 @@ ASSUMED = frozenset(
         "omniwatch_build_info",
     }
 )
-"""Series that say that all is scraped and the sidecar in good health, whatever happened: no recording holds their troubles."""
+"""Series of scraping and of the sidecar's own health. No recording holds them, so a backtest takes them as good."""
 HEARTBEAT = "none"
 """The severity of an alert that fires as long as the chain works."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`'
@@ -43,7 +43,7 @@ class Standing(enum.Enum):
 
     JUDGED = "judged"
     ASSUMED = "assumed"
-    """All it asks for is whether something is up, or the sidecar's own health, which a backtest takes for granted."""
+    """It asks only for series that a backtest takes as good."""
     MISSING = "missing"
     """It asks for a metric that event files do not hold."""
 
@@ -69,7 +69,7 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def hold(self) -> Hold:
-        """Its waits, and which way is worse: down where the first comparison is for less."""
+        """Its waits, and whether less is worse: it is where the first comparison is `<` or `<=`."""
         bare = re.sub(rf"{_QUOTED}|\{{[^{{}}]*\}}", "", self.expression)
         comparison = re.search(r"[<>]=?|[!=]=", bare)
         lower = comparison is not None and comparison[0].startswith("<")
@@ -147,7 +147,7 @@ def metric(selector: promql.Selector) -> str:
 
 
 def speech_names() -> frozenset[str]:
-    """Return the series that events make, those that not every recording comes to included."""
+    """Return every series that events can make, whether or not a recording has it."""
     plain = {family.name + ("_total" if family.kind == "counter" else "") for family in FAMILIES}
     parts = {family.name + part for family in HISTOGRAMS for part in ("_bucket", "_count", "_sum")}
     return frozenset(plain | parts)
@@ -173,7 +173,7 @@ class RuleSet:
     def standing(self, rule: Rule) -> tuple[Standing, list[str]]:
         """Return what the recording can say of a rule, and the names that it lacks or takes for granted.
 
-        Of conditions joined by `or`, one that the recording can tell is enough.
+        Of conditions joined by `or`, one that can be judged is enough.
         """
         found = [self._standing(part) for part in _parts(rule)]
         missing = sorted({name for one, names in found if one is Standing.MISSING for name in names})
@@ -210,7 +210,7 @@ class RuleSet:
         return found
 
     def _leaves(self, rule: Rule, trail: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
-        """Yield each name that a rule comes down to, and whether the recording holds it; what rests on itself is not held."""
+        """Yield each metric that a rule queries, also by recording rules, and whether it is held. A rule that queries itself is not."""
         for selector in asked(rule):
             name = metric(selector)
             below = self._recorded.get(name, ())

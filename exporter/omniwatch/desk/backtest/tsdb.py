@@ -20,9 +20,9 @@ from omniwatch.system import prometheus_api
 from omniwatch.system.child_process import ChildError, ChildProcess, free_port
 
 BLOCK_S = 7200
-"""promtool makes a block of each two hours and reads its whole input for each: it is given two hours at a time."""
+"""Seconds of one block. promtool reads its whole input for each block that it makes, so it is given one block at a time."""
 STEPS_MAX = 10_000
-"""Of one query; Prometheus refuses more than 11,000."""
+"""Most steps of one query; Prometheus refuses more than 11,000."""
 TIMEOUT_S = 300.0
 RETENTION = "200y"
 
@@ -66,8 +66,10 @@ def evaluations(start_t: float, end_t: float, interval_s: float) -> list[float]:
 
 
 class Tsdb:
-    """A Prometheus in `directory` that sees a series at an evaluation only if the last scrape, at most `scrape_s` ago,
-    showed it, and takes subqueries without a step at each `evaluation_s`. `with` starts it and ends it; `fill` comes before.
+    """A Prometheus in `directory`. Call `fill`, then `with` starts it and ends it.
+
+    It sees a series at an evaluation only if the last scrape, at most `scrape_s` ago, had it. It evaluates subqueries without
+    a step every `evaluation_s`.
     """
 
     def __init__(self, directory: Path, scrape_s: float, evaluation_s: float) -> None:

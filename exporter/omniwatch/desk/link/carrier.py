@@ -2,7 +2,7 @@
 
     python -m omniwatch.desk.link.carrier SCENARIO SEED
 
-It names its two devices, server's side first, in a line and waits for one. From then on the scenario runs. Each handover is
+It prints the names of its two devices, the server's first, and waits for a line. Then the scenario runs. Each handover is
 a line (JSON). When standard input ends, the last line counts packets and how late this process was with them.
 """
 
@@ -41,7 +41,7 @@ class Counts(msgspec.Struct):
 
     carried: int = 0
     lost: int = 0
-    """Lost as the scenario has it: on the air, in outages, of dead connections."""
+    """Lost by the scenario: on the air, in outages, on dead connections."""
     overflowed: int = 0
     """Lost because the rate's queue was full."""
     late: int = 0
@@ -110,7 +110,7 @@ class Carrier:
         self._dead: dict[Endpoint, str] = {}
 
     def pass_time(self, now: float) -> list[Blackout]:
-        """Let happen what is due; return it."""
+        """Begin the blackouts that are due, and return them."""
         found = []
         while (coming := self.outages.happening(self._number)) is not None and coming.at <= now:
             self._number += 1

@@ -44,7 +44,7 @@ class End:
         return data
 
     def write(self, data: bytes) -> None:
-        """Send; what is sent after the end is gone."""
+        """Send. What is sent on a connection that ended is dropped."""
         if not (self._out.ended or self._out.broken):
             self._out.data += data
             self._out.change()
@@ -63,7 +63,7 @@ class End:
             way.change()
 
     def reset(self) -> None:
-        """Break both directions at once: what was under way is gone."""
+        """Break both directions at once: what was under way is lost."""
         for way in (self._in, self._out):
             way.broken = True
             way.data.clear()
