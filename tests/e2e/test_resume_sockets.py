@@ -135,7 +135,8 @@ def heard_in_opus(program: Path, port: int, out: Path) -> bytes:
     with begin(program, port, out) as process:
         assert process.stderr is not None
         said = process.stderr.read()
-    assert (process.returncode, said) == (0, "done\n")
+    # On a machine that is busy it may come back by itself, and say so.
+    assert (process.returncode, said.splitlines()[-1]) == (0, "done")
     return out.read_bytes()
 
 
