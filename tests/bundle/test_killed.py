@@ -16,6 +16,7 @@ from helpers.killed_installations import KINDS, NEW, Scene, modules
 from helpers.trees import grow
 from omniwatch.bundle import installed_files, systemctl
 from omniwatch.system import rooted
+from omniwatch.tune import congestion
 
 SHARE = 4
 """Writes of each kind that are tried here, by a seed; `make adversary` tries every one."""
@@ -187,10 +188,13 @@ def test_an_account_that_was_half_made_or_half_removed_is_ended(
 def test_a_removal_ends_the_revert_of_a_drop_in_that_was_killed(root: Path) -> None:
     """What was before is back, and the copy of it is still there."""
     install(root)
-    folder = "etc/systemd/system/own.service.d"
-    grow(root, f"{folder}/50-cpu.conf: [Service]\n{folder}/50-cpu.conf.before-omniwatch: [Service]")
+    places = ["etc/systemd/system/own.service.d/50-cpu.conf", str(congestion.SYSCTL)[1:]]
+    for place in places:
+        grow(root, f"{place}: another's\n{place}.before-omniwatch: another's")
     assert uninstall(root).exit_code == 0
-    assert [path.name for path in (root / folder).iterdir()] == ["50-cpu.conf"]
+    assert [[path.name for path in (root / place).parent.iterdir()] for place in places] == [
+        [Path(place).name] for place in places
+    ]
 
 
 def test_what_is_owed_leaves_nothing_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

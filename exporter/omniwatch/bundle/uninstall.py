@@ -94,7 +94,11 @@ def removal(root: Path, *, purge: bool) -> Removal:
     of_user = (
         [*(path for path in changed if path in there), *_made_by_user(root, there, known)] if purge else []
     )
-    bbr = [path for path in (congestion.SYSCTL, congestion.MODULES) if dropin.is_ours(root, path)]
+    bbr = [
+        path
+        for path in (congestion.SYSCTL, congestion.MODULES)
+        if dropin.is_ours(root, path) or dropin.is_back(root, path)
+    ]
     return Removal(stopped, tuned, bbr, there, directories, kept, changed, account, left, of_user)
 
 
