@@ -39,6 +39,8 @@ class Held(NamedTuple):
 
 
 Tensors = dict[str, Held]
+EXPERTS = {"thinker": 4, "talker": 5}
+"""Experts a layer of the models made here."""
 _BYTES = {"BF16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4, "F16": 2}
 
 
@@ -185,24 +187,27 @@ def draw_kept(layout: str, seed: int) -> dict[str, dict[int, tuple[int, ...]]]:
         if layout in ("silent", "thinker alone")
         else draw.choice([["thinker", "talker"], ["talker"]])
     )
-    every = {"thinker": 4, "talker": 5}
     return {
-        part: {layer: tuple(sorted(draw.sample(range(every[part]), counts[part]))) for layer in layers[part]}
+        part: {
+            layer: tuple(sorted(draw.sample(range(EXPERTS[part]), counts[part]))) for layer in layers[part]
+        }
         for part in parts
     }
 
 
 def keep_file(
-    path: Path, model: Path, kept: Mapping[str, Mapping[int, tuple[int, ...]]], **changes: Any
+    path: Path,
+    model: Path,
+    kept: Mapping[str, Mapping[int, tuple[int, ...]]],
+    experts: Mapping[str, int] = EXPERTS,
 ) -> Path:
     """Write a keep.json for a model."""
-    experts = {"thinker": 4, "talker": 5}
     parts = {
         part: {"experts": experts[part], "layers": {str(layer): numbers for layer, numbers in layers.items()}}
         for part, layers in kept.items()
     }
     digest = hashlib.sha256((model / "config.json").read_bytes()).hexdigest()
-    path.write_text(json.dumps({"schema": 1, "config_sha256": digest, "parts": parts, **changes}))
+    path.write_text(json.dumps({"schema": 1, "config_sha256": digest, "parts": parts}))
     return path
 
 

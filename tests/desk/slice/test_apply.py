@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from helpers import slices
+from helpers.killed_slices import SMALL, Scene, die_at
 from helpers.kills import killed_at
 from omniwatch.desk.plan import planning
 from omniwatch.desk.plan.device import of_size
 from omniwatch.desk.plan.memory import Wanted, compute
 from omniwatch.desk.slice import apply
 from omniwatch.desk.slice.apply import Cutting
-
-SMALL = 4096
-"""Bytes after which the tests have a file forced to the disk, so that a kill finds files that are there in part."""
 
 
 def cutting(folder: Path, layout: str = "sharded", seed: int = 1) -> Cutting:
@@ -84,7 +79,9 @@ def test_what_holds_for_both_comes_along_through_links(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert not [path for path in out.iterdir() if path.is_symlink()]
     names = {path.name for path in out.iterdir()}
-    assert names == {"SLICE.md", "config.json", "model.safetensors", *slices.ASIDE} - {"README.md"}
+    assert names == {"SLICE.md", "keep.json", "config.json", "model.safetensors", *slices.ASIDE} - {
+        "README.md"
+    }
     assert (out / "chat_template.jinja").read_text() == slices.ASIDE["chat_template.jinja"]
 
 
@@ -116,51 +113,14 @@ def test_the_digest_is_of_the_headers_and_not_of_the_weights(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    apply.write(cutting(folder))
-    return folder, slices.tree(folder / "out")
-
-
-def die_at(byte: int) -> Callable[[int], None]:
-    """Kill this process once so many bytes were written."""
-    left = byte
-
-    def told(count: int) -> None:
-        nonlocal left
-        left -= count
-        if left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return told
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return Scene(tmp_path_factory.mktemp("scene"), "sharded")
 
 
 @pytest.mark.parametrize("place", range(20))
-def test_killed_anywhere_it_goes_on_to_the_same_bytes(
-    tmp_path: Path, undisturbed: tuple[Path, dict[str, bytes]], place: int
-) -> None:
-    folder, wanted = undisturbed
-    for name in ("model", "keep.json"):
-        (tmp_path / name).symlink_to(folder / name)
-    found = apply.check(tmp_path / "model", tmp_path / "out", tmp_path / "keep.json")
-    draw = random.Random(place)
-    ended = None
-    for _ in range(draw.randint(1, 3)):
-        if draw.random() < 0.5:
-            told = die_at(draw.randrange(1, found.size))
-            ended = killed_at(
-                1 << 30, tmp_path, lambda told=told: apply.write(found, told=told, sync_bytes=SMALL)
-            )
-        else:
-            change = draw.randint(1, 40)
-            ended = killed_at(change, tmp_path, lambda: apply.write(found, sync_bytes=SMALL))
-        assert not (tmp_path / "out").exists() or slices.tree(tmp_path / "out") == wanted
-        if ended is not None:
-            break
-    if ended is None:
-        apply.write(found, sync_bytes=SMALL)
-    assert slices.tree(tmp_path / "out") == wanted
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["keep.json", "model", "out"]
+def test_killed_anywhere_it_goes_on_to_the_same_bytes(scene: Scene, place: int) -> None:
+    _, wrong = scene.play(random.Random(place))
+    assert wrong == ""
 
 
 def test_it_goes_on_and_does_not_begin_again(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def check(model: Path, out: Path, keep_path: Path) -> Cutting:
     files = layout.files(found, keep)
     beside, left_out = _beside(found, keep)
     beside[CONFIG] = config.cut(found, keep)
+    beside[keep_file.NAME] = keep_bytes
     if (index := layout.index(files)) is not None:
         beside[checkpoint.INDEX] = index
     return Cutting(found, keep, keep_bytes, out, files, beside, left_out, source.digest(found))
@@ -170,7 +171,7 @@ def _beside(found: Source, keep: Keep) -> tuple[dict[str, bytes], list[str]]:
     weights = {file.name for file in found.weights.files}
     for path in sorted(found.directory.iterdir()):
         name = path.name
-        if name in weights or name in (CONFIG, checkpoint.INDEX):
+        if name in weights or name in (CONFIG, checkpoint.INDEX, keep_file.NAME, card.NAME):
             continue
         if not path.is_file() or not any(fnmatch.fnmatchcase(name, pattern) for pattern in COME_ALONG):
             left.append(name)

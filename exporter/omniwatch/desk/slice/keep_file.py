@@ -15,6 +15,8 @@ from omniwatch.desk.slice.source import Part, Source
 from omniwatch.system import user_file
 
 SCHEMA = 1
+NAME = "keep.json"
+"""Its name in OUT, where it says what was kept."""
 MOST_BYTES = 16 * 2**20
 
 Number = Annotated[int, Meta(ge=0, le=2**31)]
