@@ -34,6 +34,7 @@ LINES = sum(
         300,  # congestion control: what a listener's connection has, what the kernel has, BBR for new ones
         160,  # what a reader broke: messages too long, accounts half made, names of an image's files, files that a tool would read
         500,  # a webhook's words are text, damaged journals, a client's reports within bounds, the bridge by web/
+        100,  # when an answer's text begins and how long it is, and which speech is silence
         80,  # the ear apart from the stream table, in modules of its own
         240,  # live sessions that no other client ends or crowds out, a journal that goes back, bounds in the bridge
         20,  # the Chinese head of an alert's page, in the catalogue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 
 from omniwatch.media import wav
-from omniwatch.tap.partial_json import ELIDED, HEAD_BYTES
+from omniwatch.tap.partial_json import ELIDED, HEAD_BYTES, SILENT
 
 SAMPLE_RATE_HZ = 24_000.0
 """What Qwen3-Omni speaks at, where nothing else is stated."""
@@ -40,12 +40,27 @@ def duration_ms(text: str, encoding: str | None = None, rate_hz: float | None = 
     return size // width / rate_hz * 1000.0
 
 
+def is_silent(text: str) -> bool | None:
+    """Whether base64 audio, its text possibly shortened, is digital silence; None where that is not known.
+
+    Only zeros count, which are silence in every format of whole samples. The head may be a file's.
+    """
+    if ELIDED in text:
+        return True if text.endswith(SILENT) else None
+    rest = text[HEAD_BYTES:].rstrip("=")
+    return True if rest.startswith("AAAA") and not rest.strip("A") else None
+
+
 def measure(text: str) -> tuple[bytes, int]:
     """Return the first bytes of base64 text and the number of bytes in all of it. Of what is no base64: nothing."""
     head, elided, number = text.partition(ELIDED)
     head = head[:HEAD_BYTES]
     try:
-        size = int(number[:_MAX_DIGITS]) if elided else len(text) * 3 // 4 - text.count("=", -2)
+        size = (
+            int(number.removesuffix(SILENT)[:_MAX_DIGITS])
+            if elided
+            else len(text) * 3 // 4 - text.count("=", -2)
+        )
         return binascii.a2b_base64(head[: len(head) // 4 * 4]), max(0, size)
     except ValueError:
         return b"", 0

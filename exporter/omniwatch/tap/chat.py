@@ -11,7 +11,7 @@ from omniwatch.media import wav
 from omniwatch.media.sse import DONE, Events
 from omniwatch.tap import stream_name
 from omniwatch.tap.asgi import Message, Scope
-from omniwatch.tap.audio import duration_ms
+from omniwatch.tap.audio import duration_ms, is_silent
 from omniwatch.tap.claim import CLAIM, Claim
 from omniwatch.tap.observer import TapContext, with_header
 from omniwatch.tap.partial_json import read
@@ -97,6 +97,8 @@ class ChatObserver:
         """The choice that is listened to: the first one that speaks. All choices of a chunk carry the same audio."""
         self._claimed = ""
         self._report_id = ""
+        self._text: tuple[int, Moment] | None = None
+        """The length of the text so far, and when it began, while it is not known whether the answer speaks."""
         self._over = False
 
     def received(self, message: Message) -> None:
@@ -173,6 +175,8 @@ class ChatObserver:
     def _ask(self, stream_events: StreamEvents, at: Moment | None) -> None:
         stream_events.start(peer_of(self._scope), "chat", at=at)
         stream_events.ask(self._turn, at=at)
+        if self._text:
+            stream_events.write(self._turn, *self._text)
         self._claim.begin(stream_events.speech_of(self._turn))
 
     def _claim_name(self) -> str:
@@ -208,7 +212,22 @@ class ChatObserver:
                 self._voice = choice.index
                 if stream_events.turn is None:
                     self._ask(stream_events, self._asked_at)
-                stream_events.speak(self._turn, dur_ms)
+                content = choice.delta.content if choice.delta else None
+                stream_events.speak(self._turn, dur_ms, is_silent(content or ""))
+        else:
+            self._write(stream_events, chunk)
+
+    def _write(self, stream_events: StreamEvents, chunk: Chunk) -> None:
+        listened = self._voice or 0
+        texts = (c.delta.content for c in chunk.choices if c.delta and c.index == listened)
+        chars = sum(len(text) for text in texts if text)
+        if not chars:
+            return
+        if stream_events.turn is None:
+            before, at = self._text or (0, self._context.now())
+            self._text = before + chars, at
+        else:
+            stream_events.write(self._turn, chars)
 
     def _duration_ms(self, choice: Choice) -> float:
         stated = choice.audio_metadata or Waveform()

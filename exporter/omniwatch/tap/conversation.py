@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from omniwatch.tap.audio import duration_ms
+from omniwatch.tap.audio import duration_ms, is_silent
 from omniwatch.tap.stream_events import Moment, StreamEvents
 
 MAX_ANSWERS = 8
@@ -93,6 +93,8 @@ class Conversation:
         self._turns = 0
         self._asked: int | None = None
         """The turn that waits for its response."""
+        self._early: tuple[int, Moment] | None = None
+        """The length of text that came before its question, and when it began."""
         self._answers: OrderedDict[str, SpokenResponse] = OrderedDict()
         """The latest responses by their ids, the current one last. By turns they have no id: theirs is ""."""
 
@@ -102,6 +104,9 @@ class Conversation:
             self._turns += 1
             self._asked = self._turns
             self.stream_events.ask(self._asked, at=at)
+            if self._early:
+                self.stream_events.write(self._asked, *self._early)
+                self._early = None
 
     def begin(self, response: str) -> None:
         """A response begins that answers the turn that waits, if any does."""
@@ -118,16 +123,28 @@ class Conversation:
             # The model speaks unasked.
             self._turns += 1
             answer = self._answer(response, self._turns)
-        dur_ms = duration_ms(said.audio or said.delta or "", said.format, said.sample_rate_hz)
+        data = said.audio or said.delta or ""
+        dur_ms = duration_ms(data, said.format, said.sample_rate_hz)
         stated_ms = said.metadata.audio_duration_ms if said.metadata else None
         if stated_ms is not None and abs(stated_ms - answer.sent_ms - dur_ms) > STATED_WITHIN_MS:
             # Not all formats tell their length, and what is sent again after a cut was counted before.
             dur_ms = max(0.0, stated_ms - answer.sent_ms)
         answer.sent_ms += dur_ms
         if dur_ms > 0:
-            self.stream_events.speak(answer.turn, dur_ms)
+            self.stream_events.speak(answer.turn, dur_ms, is_silent(data))
         elif stated_ms is not None:
             self.stream_events.repeat(answer.turn, stated_ms)
+
+    def write(self, said: FromServer, *, early: bool) -> None:
+        """A delta of text, of a response or of the answer to the turn that waits; `early`: to a question that is still being put."""
+        chars = len(said.delta or "")
+        answer = self._answers.get(said.response_id or "")
+        turn = answer.turn if answer else self._asked
+        if turn is not None:
+            self.stream_events.write(turn, chars)
+        elif chars and early:
+            before, at = self._early or (0, self.stream_events.now())
+            self._early = before + chars, at
 
     def played(self, said: FromClient, played_ms: float | None, source: str) -> None:
         """The client's playhead in a response, the current one unless named, and where the client has it from."""

@@ -13,6 +13,14 @@ from omniwatch.tap.stream_events import Moment
 from omniwatch.tap.stream_name import owner_of
 
 PATHS = ("/v1/realtime", "/v1/duplex")
+TEXT = (
+    "transcription.delta",
+    "response.output_audio_transcript.delta",
+    "response.audio_transcript.delta",
+    "response.output_text.delta",
+    "response.text.delta",
+)
+"""Deltas of the answer's text, whatever a version calls them."""
 MAX_ID = 256
 """Characters of a session's id; one under a longer id is not remembered."""
 
@@ -69,6 +77,9 @@ class RealtimeObserver(WebsocketObserver):
         if kind in ("response.output_audio.delta", "response.audio.delta"):
             self._ask_late()
             conversation.speak(said)
+        elif kind in TEXT:
+            # By turns, the server may write before the client has said that its input is complete.
+            conversation.write(said, early=self._generating_at is not None)
         elif kind == "response.created":
             conversation.begin(_response_id(said))
         elif kind == "response.done":

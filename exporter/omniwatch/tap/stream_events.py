@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 class _Turn:
     """What the server knows of a turn, by which a client's word on it is judged. Times are of the clock that never steps."""
 
-    __slots__ = ("asked_m", "began_m", "handed_ms", "reported_m", "rtt_ms", "speech", "underrun_ms")
+    __slots__ = ("asked_m", "began_m", "chars", "handed_ms", "reported_m", "rtt_ms", "speech", "underrun_ms")
 
     def __init__(self, asked_m: float | None = None, speech: Speech | None = None) -> None:
         self.asked_m = asked_m
@@ -43,6 +43,8 @@ class _Turn:
         """When the client last said how long it had nothing to play."""
         self.underrun_ms = 0.0
         self.rtt_ms: float | None = None
+        self.chars: int | None = None
+        """Length of the answer's text so far; None while there is none."""
 
 
 class StreamEvents:
@@ -97,7 +99,17 @@ class StreamEvents:
         ear = "kernel" if speech else None
         self._put(events.TurnStart(t=t, m=m, stream=self.name, turn=turn, chars=chars, ear=ear))
 
-    def speak(self, turn: Turn, dur_ms: float) -> None:
+    def write(self, turn: Turn | None, chars: int, at: Moment | None = None) -> None:
+        """Text of an answer is handed to the network: the first of a turn that is open is told of, all of it counted."""
+        known = self._turns.get(turn) if turn in self._open and chars > 0 else None
+        if known is None or turn is None:
+            return
+        if known.chars is None:
+            t, m = at or self.now()
+            self._put(events.Text(t=t, m=m, stream=self.name, turn=turn))
+        known.chars = (known.chars or 0) + chars
+
+    def speak(self, turn: Turn, dur_ms: float, silent: bool | None = None) -> None:
         """Speech is handed to the network, in the message counted last; nothing if it has no length."""
         if dur_ms <= 0:
             return
@@ -105,7 +117,9 @@ class StreamEvents:
         self._open[turn] = None
         dur_ms = min(dur_ms, MAX_CHUNK_MS)
         self._put(
-            events.Audio(t=self.clock(), m=self.monotonic(), stream=self.name, dur_ms=dur_ms, turn=turn)
+            events.Audio(
+                t=self.clock(), m=self.monotonic(), stream=self.name, dur_ms=dur_ms, turn=turn, silent=silent
+            )
         )
         known = self._turns.get(turn) or self._remember(turn, _Turn())
         if known.began_m is None:
@@ -212,9 +226,10 @@ class StreamEvents:
         """The server finished or gave up speaking; nothing if that turn is not open."""
         if turn is not None and turn in self._open:
             del self._open[turn]
-            self._put(
-                events.TurnEnd(t=self.clock(), m=self.monotonic(), stream=self.name, turn=turn, reason=reason)
-            )
+            known = self._turns.get(turn)
+            t, m = self.now()
+            chars = known.chars if known else None
+            self._put(events.TurnEnd(t=t, m=m, stream=self.name, turn=turn, reason=reason, chars=chars))
 
     def finish_all(self, reason: str) -> None:
         """End every turn that is open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from omniwatch.tap.asgi import Scope
-from omniwatch.tap.audio import duration_ms
+from omniwatch.tap.audio import duration_ms, is_silent
 from omniwatch.tap.observer import TapContext, WebsocketObserver
 from omniwatch.tap.partial_json import ELIDED, read
 
@@ -36,6 +36,7 @@ class FromServer(msgspec.Struct):
 
     type: str
     data: str | None = None
+    delta: str | None = None
     format: str | None = None
     message: str | None = None
 
@@ -83,7 +84,10 @@ class VideoObserver(WebsocketObserver):
             return
         turn = self._asked if self._answered is None else self._answered
         if said.type in ("response.output_audio.delta", "response.audio.delta"):
-            self.stream_events.speak(turn, duration_ms(said.data or "", said.format))
+            data = said.data or ""
+            self.stream_events.speak(turn, duration_ms(data, said.format), is_silent(data))
+        elif said.type in ("response.text.delta", "response.output_text.delta"):
+            self.stream_events.write(turn, len(said.delta or ""))
         elif said.type in ("response.output_audio.done", "response.audio.done"):
             self.stream_events.finish(turn, "completed")
         elif said.type == "response.start":
