@@ -14,6 +14,7 @@ TARGETS_PACKAGES := debootstrap systemd-container prometheus-alertmanager
 CHAOS_PACKAGES := $(MONITORING)
 FLEET_PACKAGES := $(MONITORING) victoria-metrics
 CHAIN_PACKAGES := espeak-ng
+PATH_PACKAGES := iproute2 g++ libcurl4-openssl-dev libopus-dev
 OMNI_PACKAGES := $(MONITORING) espeak-ng
 
 RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -26,7 +27,7 @@ LINT := $(RUFF) && $(BIN)/mypy && $(OLDEST)
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-path test-targets test-jammy downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
+.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-path path-all test-targets test-jammy downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -77,9 +78,13 @@ test-chain: $(READY)  ## a real cascade of ASR, LLM and TTS, measured and checke
 	$(BIN)/python tests/suites/chain/installation.py
 	$(BIN)/pytest --timeout=900 tests/suites/chain
 
-test-path: $(READY)  ## what is shown beside what a listener had, over real lossy paths; needs root and a quiet machine
-	@deploy/setup.sh iproute2
+test-path: $(READY)  ## what is shown beside what a listener had, and what fits through, over real lossy paths; needs root and a quiet machine
+	@deploy/setup.sh $(PATH_PACKAGES)
 	$(BIN)/pytest -s --timeout=900 tests/suites/path
+
+path-all: $(READY)  ## every combination of test-path's scenarios, congestion controls, codecs and clients, for docs/claims.md: an hour
+	@deploy/setup.sh $(PATH_PACKAGES)
+	PYTHONPATH=tests $(BIN)/python tests/suites/path/air.py tests/data/path_air.json
 
 test-targets: $(READY)  ## Ubuntu 22.04, 24.04 and Debian 13: a device, and `make quick`; needs root and their archives
 	@deploy/setup.sh $(TARGETS_PACKAGES)
@@ -107,8 +112,9 @@ adversary: $(READY)  ## attacks made up at random, for an hour: connections, rac
 	  echo "== $$attack, from $$(date +%T) on"; $(BIN)/python $$attack || failed="$$failed $$attack"; done; \
 	echo "== until $$(date +%T); failed:$${failed:- none}"; test -z "$$failed"
 
-nightly: bench adversary  ## what is too long for each change: every benchmark, every attack, ten minutes of short cuts
+nightly: bench adversary  ## what is too long for each change: every benchmark, every attack, ten minutes of short cuts, every real path
 	CUTS_S=600 $(BIN)/pytest --timeout=900 tests/suites/fleet/test_outage.py
+	PATH_ALL=1 $(BIN)/pytest -s tests/suites/path/test_air.py
 
 lint: $(READY)  ## ruff, mypy, and vermin: no name that Python 3.10 lacks
 	$(LINT)
@@ -131,7 +137,7 @@ deb: $(READY)  ## the Debian packages omniwatch and omniwatch-desk, into dist/
 	deploy/packaging/build.sh
 
 packages:  ## every Debian package that a suite needs
-	@deploy/setup.sh python3-venv $(sort $(TEST_PACKAGES) $(SYSTEM_PACKAGES) $(TARGETS_PACKAGES) $(CHAOS_PACKAGES) $(FLEET_PACKAGES) $(CHAIN_PACKAGES) $(OMNI_PACKAGES))
+	@deploy/setup.sh python3-venv $(sort $(TEST_PACKAGES) $(SYSTEM_PACKAGES) $(TARGETS_PACKAGES) $(CHAOS_PACKAGES) $(FLEET_PACKAGES) $(CHAIN_PACKAGES) $(OMNI_PACKAGES) $(PATH_PACKAGES))
 
 $(READY): tests/requirements.txt pyproject.toml
 	@deploy/setup.sh python3-venv

@@ -16,7 +16,7 @@ import httpx
 import msgspec
 from websockets.asyncio.client import connect
 
-from omniwatch.client import Client, TurnCallbacks
+from omniwatch.client import Client, Config, TurnCallbacks
 
 FRAME_MS = 80.0
 
@@ -27,13 +27,17 @@ class Listening(msgspec.Struct):
     host: str
     port: int = 8000
     kind: str = "websocket"
-    """websocket, deflate, sse, or client (our own, with Resume)."""
+    """websocket, deflate, sse, client (our own, with Resume) or cpp (the same in C++)."""
     turns: int = 5
     pause_s: float = 1.0
     turn_timeout_s: float = 60.0
     frames_per_s: float = 2.0
     camera_ppm: float = 0.0
-    client_buffer: int = 0
+    clients: int = 1
+    """How many listen at once, of our own clients."""
+    opus: bool = True
+    program: str = ""
+    """The C++ client's (tests/data/listening.cpp) for the kind `cpp`."""
 
 
 class Turn(msgspec.Struct):
@@ -43,7 +47,10 @@ class Turn(msgspec.Struct):
     arrivals: list[tuple[float, float]] = []
     """When a whole message of speech was there, and its length in ms."""
     error: str = ""
-    resumptions: int = 0
+    client: int = 0
+    """Which of several clients it is."""
+    returns_s: list[float] = []
+    """Of each return that the server answered, how long after the player ran dry its first new frame came."""
 
 
 class Camera:
@@ -133,15 +140,39 @@ class Hearing(TurnCallbacks):
         self.turn.arrivals.append((time.time(), FRAME_MS))
 
 
+async def by_clients(plan: Listening, tell: Callable[[Turn], None]) -> None:
+    """Our own clients, begun one after the other so that their turns do not meet."""
+    one = by_cpp if plan.kind == "cpp" else by_client
+
+    async def begin(number: int) -> None:
+        def tell_of_one(turn: Turn) -> None:
+            turn.client = number
+            tell(turn)
+
+        await asyncio.sleep(number * 10 / plan.clients)
+        await one(plan, tell_of_one)
+
+    await asyncio.gather(*(begin(number) for number in range(plan.clients)))
+
+
+async def by_cpp(plan: Listening, tell: Callable[[Turn], None]) -> None:
+    """The C++ client."""
+    words = [f"http://{plan.host}:{plan.port}", f"{plan.turns}", f"{plan.pause_s:g}", f"{plan.opus:d}"]
+    process = await asyncio.create_subprocess_exec(plan.program, *words, stdout=asyncio.subprocess.PIPE)
+    for line in (await process.communicate())[0].splitlines():
+        tell(msgspec.json.decode(line, type=Turn))
+
+
 async def by_client(plan: Listening, tell: Callable[[Turn], None]) -> None:
     """Our own client: it comes back after each cut."""
     hearing = Hearing()
-    client = Client(f"http://{plan.host}:{plan.port}", hearing, name="path")
+    config = Config(opus=plan.opus)
+    client = Client(f"http://{plan.host}:{plan.port}", hearing, name="path", config=config)
     for _ in range(plan.turns):
         hearing.turn = Turn(time.time())
         summary = await client.speak({"modalities": ["audio"], "messages": []})
         hearing.turn.error = "" if summary.reason == "done" else summary.reason
-        hearing.turn.resumptions = len(summary.resumptions)
+        hearing.turn.returns_s = [back.late_s for back in summary.resumptions if back.result]
         tell(hearing.turn)
         await asyncio.sleep(plan.pause_s)
 
@@ -150,7 +181,8 @@ KINDS: dict[str, Callable[[Listening, Callable[[Turn], None]], Awaitable[None]]]
     "websocket": by_websocket,
     "deflate": by_websocket,
     "sse": by_sse,
-    "client": by_client,
+    "client": by_clients,
+    "cpp": by_clients,
 }
 
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 import socket
+import struct
 import sys
 from pathlib import Path
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from helpers.uvicorn_server import Speaker, Step, speech, wait
+from helpers.spoken import spoken
+from helpers.uvicorn_server import Speaker, Step, raw, speech, wait
+from omniwatch.media import wav
 from omniwatch.resume import Resume
 from omniwatch.settings import Settings
 from omniwatch.tap import Tap
 from omniwatch.tap.asgi import App
+
+BYTES_SENT = 200
+"""Where `struct tcp_info` has tcpi_bytes_sent, and after it tcpi_bytes_retrans."""
 
 
 class Speaking(msgspec.Struct):
@@ -32,15 +42,54 @@ class Speaking(msgspec.Struct):
     chunk_ms: float = 320.0
     pace: float = 1.05
     """Speech handed over for each second of time, after a first chunk that comes at once."""
+    voiced: bool = False
+    """By chat alone: a voice, of which Opus makes as much as of speech; else silence."""
+    connections: str = ""
+    """File to which each connection's bytes are added when it ends, by the kernel's count."""
+
+
+class Carried(msgspec.Struct):
+    """What a connection's server sent, by the kernel's count (TCP_INFO): what was lost and sent again counts each time."""
+
+    sent_bytes: int
+    repeated_bytes: int
+    congestion: str
+
+
+def carried(connection: socket.socket) -> Carried:
+    """Ask the kernel about a connection."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    congestion = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return Carried(*struct.unpack_from("=QQ", info, BYTES_SENT), congestion.rstrip(b"\0").decode())
+
+
+def counting(file: str) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol, which writes down each connection's bytes as it ends."""
+
+    class Counting(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # uvicorn chooses one of two
+        def connection_lost(self, exc: Exception | None) -> None:
+            with Path(file).open("ab") as lines:
+                lines.write(msgspec.json.encode(carried(self.transport.get_extra_info("socket"))) + b"\n")
+            super().connection_lost(exc)
+
+    return Counting
 
 
 def script(plan: Speaking) -> list[Step]:
     """Return one answer: chunks at their pace."""
     steps = [wait(plan.think_s)]
+    voice = spoken(plan.turn_s) if plan.voiced else b""
+    size = round(plan.chunk_ms * 24) * 2
     for number in range(round(plan.turn_s * 1000 / plan.chunk_ms)):
         steps += [wait(plan.chunk_ms / 1000 / plan.pace)] if number else []
-        steps.append(speech(plan.chunk_ms))
+        pcm = voice[number * size : (number + 1) * size]
+        steps.append(raw(_event(pcm)) if plan.voiced else speech(plan.chunk_ms))
     return steps
+
+
+def _event(pcm: bytes) -> str:
+    content = base64.b64encode(wav.header(24_000, 1, len(pcm)) + pcm).decode()
+    return json.dumps({"choices": [{"delta": {"content": content}}], "modality": "audio"})
 
 
 def main(plan: Speaking) -> None:
@@ -56,7 +105,9 @@ def main(plan: Speaking) -> None:
     # Connections inherit it, in a namespace that may choose it.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, plan.congestion.encode())
     listener.bind((plan.host, plan.port))
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75, loop="asyncio")
+    if plan.connections:
+        config.http = counting(plan.connections)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     uvicorn.Server(config).run([listener])

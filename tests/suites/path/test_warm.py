@@ -21,7 +21,7 @@ from helpers.clients import compile_cpp
 from helpers.paths import DATA
 from omniwatch.desk.link.real import RealPath
 from suites.path.pausing import First, Pausing
-from suites.path.run import HERE, TRIES, BusyError
+from suites.path.run import FIRST, HERE, TRIES, BusyError
 from suites.path.speaking import Speaking
 
 pytestmark = [
@@ -58,7 +58,7 @@ def _ask(path: RealPath, program: Path, events: Path, number: int) -> Found:
     speaking = Speaking(host=path.address, events=str(events), resumable=True, turn_s=0.64)
 
     def command(script: str, plan: msgspec.Struct) -> list[str]:
-        return [sys.executable, str(HERE / script), json.dumps(msgspec.to_builtins(plan))]
+        return [*FIRST, sys.executable, str(HERE / script), json.dumps(msgspec.to_builtins(plan))]
 
     def clients(kind: tuple[str, float]) -> list[First]:
         language, warm_s = kind
