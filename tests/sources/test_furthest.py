@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from helpers.journal_files import read_all
 from omniwatch.sources.furthest import MAX_COUNTED, Furthest
+from omniwatch.sources.journal import Journal
 
 A, B = "a" * 32, "b" * 32
 
@@ -60,3 +63,21 @@ def test_it_is_bounded() -> None:
     furthest = Furthest({f"s {number}": [1, 1] for number in range(1000)})
     passed(*(cursor(1, 1, sequence=f"{number:x}") for number in range(1000)), furthest=furthest)
     assert len(furthest.state()) == MAX_COUNTED
+
+
+def test_a_journal_is_not_given_again_after_a_restart_whatever_journalctl_begins_with(tmp_path: Path) -> None:
+    entries = tmp_path / "entries"
+    record = '{"__CURSOR":"%s","MESSAGE":"{%d}"}\n'
+    entries.write_text("".join(record % (cursor(number, 10 * number), number) for number in (1, 2, 3)))
+    given: list[list[bytes]] = []
+    # The last cursor is a damaged one, that is before all others by both numbers.
+    state: dict[str, Any] = {}
+    for _ in range(2):
+        source = Journal(
+            "omni.service", ("sh", "-c", f'cat {entries}; case "$*" in *follow*) exec sleep 99; esac')
+        )
+        source.restore(state)
+        given.append(read_all(source))
+        state = {**source.state(), "cursor": cursor(0, 0)}
+        source.close()
+    assert given == [[b"{1}", b"{2}", b"{3}"], []]
