@@ -10,27 +10,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers import slices
-from helpers.adversary import asked, report
+from helpers.adversary import asked, report, seeds
 from helpers.killed_slices import Scene
 
 
 def main() -> int:
     """Print the counts and what was found; 1 where anything was."""
-    options = asked("kills", int, 1000, "how often it is killed")
+    options = asked()
     counts: Counter[str] = Counter()
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         scenes = {
             layout: Scene(Path(directory) / layout.replace(" ", "-"), layout) for layout in slices.LAYOUTS
         }
-        seed = options.seed
-        while counts.total() < options.kills:
+        for seed in seeds(options):
             layout = slices.LAYOUTS[seed % len(slices.LAYOUTS)]
             kills, wrong = scenes[layout].play(random.Random(seed))
             counts[layout] += kills
             if wrong:
                 failures.append(f"{layout}, seed {seed}: {wrong}")
-            seed += 1
     return report(counts, failures)
 
 

@@ -80,7 +80,7 @@ def test_at_the_pace_they_were_made_at(tmp_path):
 
 def noted(events: list[ev.AnyEvent]) -> list[ev.AnyEvent]:
     """The events that both sides note."""
-    return [event for event in events if not isinstance(event, (ev.StreamStart, ev.StreamEnd))]
+    return [event for event in events if not isinstance(event, (ev.StreamStart, ev.StreamEnd, ev.Text))]
 
 
 def kinds(events: list[ev.AnyEvent]) -> tuple[int, ...]:
