@@ -163,3 +163,15 @@ def test_the_help_of_a_device_lists_no_command_of_the_desk(site: Path) -> None:
     shown = run_from(site, "--help").stdout
     assert "On a device:" in shown
     assert "At a desk" not in shown
+
+
+@pytest.mark.parametrize("options", [[], ["--purge", "--yes"]])
+def test_the_installed_program_removes_itself(tmp_path: Path, options: list[str]) -> None:
+    """What it has to say in the end it has read before: its modules are gone by then."""
+    root = device(tmp_path)
+    assert install(root).exit_code == 0
+    site = site_of(root)
+    done = run_from(site, "uninstall", "--root", str(root), *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^removed \d+ files and folders$", done.stdout, re.MULTILINE)
+    assert not (site / "omniwatch").exists()

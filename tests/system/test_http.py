@@ -16,6 +16,7 @@ import trustme
 
 from helpers.hostile_http import ENDLESS, HEADS, OK, hostile, unresolvable
 from omniwatch.system import http
+from omniwatch.system.terminal import one_line
 
 TIMEOUT_S = 1.0
 SLACK_S = 4.0
@@ -233,7 +234,7 @@ def test_a_certificate_that_is_not_trusted_is_said(echoing):
 
 
 def test_words_of_a_server_are_shown_on_one_line_without_commands():
-    assert http.one_line("a\r\n b\x1b[31m\u202e\ud800é") == "a b\\x1b[31m\\u202e\\ud800é"
+    assert one_line("a\r\n b\x1b[31m\u202e\ud800é") == "a b\\x1b[31m\\u202e\\ud800é"
 
 
 @pytest.fixture

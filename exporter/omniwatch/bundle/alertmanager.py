@@ -17,6 +17,7 @@ from omniwatch.bundle.yaml_text import load_yaml
 from omniwatch.settings import Settings
 from omniwatch.system import http, user_file
 from omniwatch.system.errors import UserError
+from omniwatch.system.terminal import one_line
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
@@ -108,7 +109,7 @@ class Alertmanager:
         try:
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
-                    name = http.one_line(sample.labels.get("integration", ""))
+                    name = one_line(sample.labels.get("integration", ""))
                     if sample.name == "alertmanager_notification_requests_total":
                         sent[name] = sent.get(name, 0) + sample.value
                     elif sample.name == "alertmanager_notification_requests_failed_total":

@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from omniwatch import __version__
 from omniwatch.system import needed, places
 from omniwatch.system.errors import UserError
+from omniwatch.system.terminal import escaped
 
 NO_PIP = " in the environment that you installed from, and run its omniwatch (this one has no pip)"
 """What an error adds where an extra cannot be installed: in /opt/omniwatch and in the Debian packages."""
@@ -72,8 +73,6 @@ def file_tree(root: Path) -> Path:
 
 def say_file_names(text: str, *, err: bool = False) -> None:
     """Print a line that has names of files which somebody else may have given: nothing in them is a command to a terminal."""
-    from omniwatch.system.http import escaped
-
     click.echo(escaped(text.replace("\n", "\\n")), err=err)
 
 
@@ -228,7 +227,6 @@ class Commands(click.Group):
             is_extra = "pip install 'omniwatch[" in str(error)
             if not is_extra and not isinstance(error, UserError):
                 raise
-            from omniwatch.system.http import escaped
 
             where = NO_PIP if is_extra and not needed.is_there("pip") else ""
             # It may quote a server, or a file of somebody else's.

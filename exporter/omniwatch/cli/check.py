@@ -10,6 +10,7 @@ import click
 
 from omniwatch.cli import hear_verbose, is_given, os_error, settings_option, shows_progress
 from omniwatch.system.errors import UserError
+from omniwatch.system.terminal import escaped
 
 
 @click.command()
@@ -73,7 +74,6 @@ def command(
     """
     from omniwatch import settings
     from omniwatch.bundle import check, inline_secrets, profiles, render
-    from omniwatch.system.http import escaped
 
     if directory and is_given(ctx):
         raise click.UsageError("DIR is rendered already: give it or --config.file, not both.")

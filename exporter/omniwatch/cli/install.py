@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from omniwatch.cli import Number, file_tree, need_root, os_error, say_file_names, say_settings, verbose_option
+from omniwatch.system.terminal import escaped
 
 
 @click.command()
@@ -96,7 +97,6 @@ def command(
     from omniwatch.bundle.program_files import InstallError
     from omniwatch.bundle.units import Asked
     from omniwatch.system import rooted
-    from omniwatch.system.http import escaped
 
     if not root.is_dir():
         raise click.UsageError(f"--root: {root} is not a directory")

@@ -10,6 +10,7 @@ import click
 
 from omniwatch.cli import file_tree, say_settings, verbose_option
 from omniwatch.system.errors import UserError
+from omniwatch.system.terminal import escaped
 
 WIDTH = 31
 """Characters of the longest name of a line: prometheus-alertmanager.service."""
@@ -52,7 +53,6 @@ def command(ctx: click.Context, root: Path, as_json: bool) -> None:
     from omniwatch.bundle.health import findings
     from omniwatch.bundle.installed_files import CONFIG
     from omniwatch.system import rooted
-    from omniwatch.system.http import escaped
 
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a directory")

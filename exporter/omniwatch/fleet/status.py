@@ -11,7 +11,7 @@ import msgspec
 from omniwatch.fleet.inventory import Device
 from omniwatch.fleet.query import Sample
 from omniwatch.settings.fleet import slack_s
-from omniwatch.system.http import one_line
+from omniwatch.system.terminal import one_line
 
 Ask = Callable[[str], list[Sample]]
 """An instant query."""

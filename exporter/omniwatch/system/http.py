@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from omniwatch.system.hostport import join_host_port
+from omniwatch.system.terminal import one_line
 
 MAX_HEAD_BYTES = 65_536
 """Longest head of an answer, bytes, with all answers of status 1xx before it."""
@@ -377,13 +378,3 @@ def explain(error: Exception) -> str:
         return str(error.args[-1])
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return one_line(text or type(error).__name__)
-
-
-def one_line(text: str) -> str:
-    """Return a server's words on one line, with what a terminal would take for a command escaped."""
-    return escaped(" ".join(text.split()))
-
-
-def escaped(text: str) -> str:
-    """Return a text with what a terminal would take for a command escaped; line breaks stay."""
-    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)

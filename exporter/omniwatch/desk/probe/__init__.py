@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from omniwatch.system.http import one_line
+from omniwatch.system.terminal import one_line
 
 if TYPE_CHECKING:
     from omniwatch.desk.probe.transcript import Words

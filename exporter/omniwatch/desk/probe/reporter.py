@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from omniwatch.desk.probe.target import Target
 from omniwatch.system import http
+from omniwatch.system.terminal import one_line
 
 PATH = "/omniwatch/report"
 STREAM_HEADER = "X-Omniwatch-Stream"
@@ -53,6 +54,6 @@ class Reporter:
                     self.sent += 1
                     return
                 why = answer.read(200, cut=True).decode("utf-8", "replace")
-                self.error = f"POST {PATH}: {answer.status} {http.one_line(why or answer.reason)}"
+                self.error = f"POST {PATH}: {answer.status} {one_line(why or answer.reason)}"
         except http.HttpError as error:
             self.error = f"POST {PATH}: {error}"

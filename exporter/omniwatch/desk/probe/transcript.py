@@ -11,6 +11,7 @@ from omniwatch.desk.probe.target import Target
 from omniwatch.desk.probe.words import word_error_rate, words_of
 from omniwatch.media import wav
 from omniwatch.system import http
+from omniwatch.system.terminal import one_line
 
 PATH = "/v1/audio/transcriptions"
 MAX_ANSWER_BYTES = 2**20
@@ -129,7 +130,7 @@ class Transcriber:
                 self._target.base + PATH, timeout_s=self._timeout_s, body=body, headers=sent
             ) as answer:
                 if answer.status != 200:
-                    raise TranscriptError(f"POST {PATH}: {answer.status} {http.one_line(answer.reason)}")
+                    raise TranscriptError(f"POST {PATH}: {answer.status} {one_line(answer.reason)}")
                 content = answer.read(MAX_ANSWER_BYTES)
             text = json.loads(content).get("text")
         except http.HttpError as error:
