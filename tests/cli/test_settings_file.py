@@ -24,6 +24,7 @@ WORDS = {
     "dashboards draw": ["--out", "drawn"],
     "dashboards pull": ["--out", "pulled"],
     "dashboards push": [],
+    "explain": ["--file", "events.jsonl"],
     "exporter": ["--config.check"],
     "fleet off": [],
     "fleet status": [],

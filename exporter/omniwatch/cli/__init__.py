@@ -177,7 +177,10 @@ DEVICE = Path(__file__).parent
 DESK = DEVICE.parent / "desk" / "cli"
 """Folders of commands. A device has the first alone; the second is found by its path, so that no import leads into the desk."""
 
-DESK_COMMANDS = ("advise", "backtest", "bench", "dashboards", "demo", "link", "plan", "probe", "simulate", "slice")  # fmt: skip
+DESK_COMMANDS = (
+    *("advise", "backtest", "bench", "dashboards", "demo", "explain"),
+    *("link", "plan", "probe", "simulate", "slice"),
+)
 """What a device answers for in one line, as it has no folder to look into."""
 
 

@@ -1,0 +1,27 @@
+"""How often the verdict of `omniwatch explain` is right, on incidents made by physics: the figures of docs/incidents.md.
+
+No limit of a verdict was tuned on these seeds. Printed are the sums, the confusion matrix, and each error.
+
+python tests/bench/verdict.py [INCIDENTS]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent
+FIRST_SEED = 2000
+INCIDENTS = 1000
+
+
+def main(count: int = INCIDENTS) -> None:
+    """Print the tally of so many incidents."""
+    from helpers.verdict_accuracy import judge_incidents
+
+    print(judge_incidents(range(FIRST_SEED, FIRST_SEED + count)).table())
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(TESTS))
+    main(*map(int, sys.argv[1:]))
