@@ -5,10 +5,11 @@ from __future__ import annotations
 import binascii
 
 from omniwatch.media import wav
-from omniwatch.tap.partial_json import ELIDED, HEAD_BYTES, SILENT
+from omniwatch.tap.partial_json import ELIDED, HEAD_BYTES, SILENT, ZEROS, are_zeros
 
 SAMPLE_RATE_HZ = 24_000.0
 """What Qwen3-Omni speaks at, where nothing else is stated."""
+_ZEROS = ZEROS.decode()
 BYTES_PER_SAMPLE = {
     "pcm16": 2,
     "pcm": 2,
@@ -45,10 +46,10 @@ def is_silent(text: str) -> bool | None:
 
     Only zeros count, which are silence in every format of whole samples. The head may be a file's.
     """
-    if ELIDED in text:
-        return True if text.endswith(SILENT) else None
-    rest = text[HEAD_BYTES:].rstrip("=")
-    return True if rest.startswith("AAAA") and not rest.strip("A") else None
+    if text.endswith(SILENT):
+        return True if ELIDED in text else None
+    end = len(text) - text.count("=", -2)
+    return True if are_zeros(text, _ZEROS, HEAD_BYTES, end) else None
 
 
 def measure(text: str) -> tuple[bytes, int]:
