@@ -46,6 +46,16 @@ def test_a_thousand_cuts_are_not_heard(seed: int) -> None:
     run(main())
 
 
+def frame_trouble(rng: random.Random) -> FrameTrouble:
+    """Draw how frames are lost, repeated and reordered on a path."""
+    return FrameTrouble(
+        drop=Loss(share=rng.choice([0.05, 0.3]), burst=rng.choice([None, 3, 6])),
+        repeat=0.05,
+        reorder=0.1,
+        depth=rng.randint(1, 8),
+    )
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_frames_lost_repeated_and_reordered_between_cuts_are_fetched_or_named(seed: int) -> None:
     async def main() -> None:
@@ -53,12 +63,7 @@ def test_frames_lost_repeated_and_reordered_between_cuts_are_fetched_or_named(se
         app, speaker, _ = resuming(small_speaker())
         cuts = turns = rtxs = lost = 0
         while cuts < CUTS / 2:
-            trouble = FrameTrouble(
-                drop=Loss(share=rng.choice([0.05, 0.3]), burst=rng.choice([None, 3, 6])),
-                repeat=0.05,
-                reorder=0.1,
-                depth=rng.randint(1, 8),
-            )
+            trouble = frame_trouble(rng)
             network = CuttingNetwork(
                 app, rng, mean_bytes=rng.choice([3000, 20_000]), outage_s=outage, trouble=trouble
             )
@@ -122,12 +127,7 @@ def test_frames_in_opus_that_are_lost_between_cuts_are_fetched_or_concealed(seed
         app, speaker, _ = resuming(small_voice())
         cuts = turns = rtxs = lost = 0
         while cuts < OPUS_CUTS:
-            trouble = FrameTrouble(
-                drop=Loss(share=rng.choice([0.05, 0.3]), burst=rng.choice([None, 3, 6])),
-                repeat=0.05,
-                reorder=0.1,
-                depth=rng.randint(1, 8),
-            )
+            trouble = frame_trouble(rng)
             network = CuttingNetwork(
                 app, rng, mean_bytes=rng.choice([600, 4000]), outage_s=outage, trouble=trouble
             )

@@ -9,7 +9,7 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -18,6 +18,13 @@ from omniwatch import __version__
 from omniwatch.system import needed, places
 from omniwatch.system.errors import UserError
 from omniwatch.system.terminal import escaped
+
+if TYPE_CHECKING:
+    from omniwatch.core.streams import StreamTable
+    from omniwatch.ingest.intake import Intake
+    from omniwatch.replay.recording import Recording
+
+CHUNK_BYTES = 256 * 1024
 
 NO_PIP = " in the environment that you installed from, and run its omniwatch (this one has no pip)"
 """What an error adds where an extra cannot be installed: in /opt/omniwatch and in the Debian packages."""
@@ -47,6 +54,19 @@ def shows_progress() -> bool:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     except OSError:  # not the terminal that controls this process, so there is no background
         return True
+
+
+def read_recording(recording: Recording, intake: Intake, table: StreamTable, label: str) -> None:
+    """Read a recording to its end, with a bar on a terminal where it takes long enough to be seen."""
+    if shows_progress() and recording.size:
+        with click.progressbar(length=recording.size, label=label, file=sys.stderr) as bar:
+            while not recording.caught_up:
+                intake.step(table, CHUNK_BYTES)
+                bar.update(recording.position - bar.pos)
+    else:
+        while not recording.caught_up:
+            intake.step(table, CHUNK_BYTES)
+    recording.close()
 
 
 def os_error(error: OSError, hint: str = "") -> UserError:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import config_option, shows_progress
+from omniwatch.cli import config_option, read_recording
 from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
-    from omniwatch.ingest.intake import Intake
-    from omniwatch.replay import Replay
-    from omniwatch.replay.recording import Recording
-
-CHUNK_BYTES = 256 * 1024
+    pass
 
 
 @click.command()
@@ -51,7 +46,7 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
     from omniwatch.ingest.intake import Intake
     from omniwatch.replay import Replay, plot
     from omniwatch.replay.recording import Recording
-    from omniwatch.replay.text import exposition, plural, report
+    from omniwatch.replay.text import exposition, no_event, report
 
     try:
         if plot_file is not None:
@@ -59,12 +54,10 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
         replay = Replay(settings.load(config_file))
         recording = Recording(file)
         intake = Intake(recording)
-        _run(replay, intake, recording)
+        read_recording(recording, intake, replay, "replaying")
+        replay.finish()
         if not replay.tracks:
-            refused = sum(intake.counts.invalid.values())
-            raise UserError(
-                f"{file}: no event in it" + (f", {plural(refused, 'line')} refused" if refused else "")
-            )
+            raise UserError(no_event(file, sum(intake.counts.invalid.values())))
         if plot_file is not None:
             plot.write(replay, plot_file, "standard input" if file == "-" else Path(file).name)
     except OSError as error:
@@ -72,17 +65,3 @@ def command(file: str, config_file: Path | None, as_metrics: bool, plot_file: Pa
     click.echo(exposition(replay, intake) if as_metrics else report(replay, intake), nl=False)
     if plot_file is not None:
         click.echo(f"drawn: {plot_file}", err=True)
-
-
-def _run(replay: Replay, intake: Intake, recording: Recording) -> None:
-    """Read to the end, with a bar on a terminal where it takes long enough to be seen."""
-    if shows_progress() and recording.size:
-        with click.progressbar(length=recording.size, label="replaying", file=sys.stderr) as bar:
-            while not recording.caught_up:
-                intake.step(replay, CHUNK_BYTES)
-                bar.update(recording.position - bar.pos)
-    else:
-        while not recording.caught_up:
-            intake.step(replay, CHUNK_BYTES)
-    recording.close()
-    replay.finish()

@@ -36,6 +36,11 @@ def report(replay: Replay, intake: Intake) -> str:
     return "\n".join(lines) + "\n"
 
 
+def no_event(file: str, refused: int) -> str:
+    """Say that a recording holds no event, and how many lines of it were refused."""
+    return f"{file}: no event in it" + (f", {plural(refused, 'line')} refused" if refused else "")
+
+
 def plural(count: int, noun: str) -> str:
     """Return "1 line" or "2 lines"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

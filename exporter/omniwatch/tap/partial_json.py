@@ -13,6 +13,7 @@ ELIDED = "\x7f"
 HEAD_BYTES = 128
 """What is kept of a long string: enough for the header of a WAV file."""
 ZEROS = b"A" * 16384
+"""So many letters of base64 are compared at once."""
 SILENT = "~"
 """Ends a shortened string that, past its head, is zeros in base64: speech that is digital silence."""
 WHOLE_BYTES = 16 * 2**10

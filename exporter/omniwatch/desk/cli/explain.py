@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import Number, config_option, shows_progress
+from omniwatch.cli import Number, config_option, read_recording
 from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
-    from omniwatch.desk.explain.table import TurnTable
-    from omniwatch.ingest.intake import Intake
-    from omniwatch.replay.recording import Recording
-
-CHUNK_BYTES = 256 * 1024
+    pass
 
 
 @click.command()
@@ -77,7 +72,7 @@ def command(
     from omniwatch.desk.explain.text import Bad, Filter
     from omniwatch.ingest.intake import Intake
     from omniwatch.replay.recording import Recording
-    from omniwatch.replay.text import plural
+    from omniwatch.replay.text import no_event
 
     own = settings.load(config_file)
     _expect(symptom, cause)
@@ -85,12 +80,10 @@ def command(
     table = TurnTable(own, bad.take, client_buffer_ms)
     recording = Recording(file)
     intake = Intake(recording)
-    _run(table, intake, recording)
+    read_recording(recording, intake, table, "judging")
+    table.finish()
     if table.first_t is None:
-        refused = sum(intake.counts.invalid.values())
-        raise UserError(
-            f"{file}: no event in it" + (f", {plural(refused, 'line')} refused" if refused else "")
-        )
+        raise UserError(no_event(file, sum(intake.counts.invalid.values())))
     if as_json:
         click.echo(json.dumps(bad.as_json(table.first_t), indent=2))
     else:
@@ -109,17 +102,3 @@ def _expect(symptom: str | None, cause: str | None) -> None:
     if cause is not None and cause not in causes:
         of = f"a cause of {symptom}" if symptom else "a cause"
         raise UserError(f'--cause: expected {of}, one of {", ".join(causes)}, got "{cause}"')
-
-
-def _run(table: TurnTable, intake: Intake, recording: Recording) -> None:
-    """Read to the end, with a bar on a terminal."""
-    if shows_progress() and recording.size:
-        with click.progressbar(length=recording.size, label="judging", file=sys.stderr) as bar:
-            while not recording.caught_up:
-                intake.step(table, CHUNK_BYTES)
-                bar.update(recording.position - bar.pos)
-    else:
-        while not recording.caught_up:
-            intake.step(table, CHUNK_BYTES)
-    recording.close()
-    table.finish()

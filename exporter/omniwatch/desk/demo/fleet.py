@@ -14,7 +14,7 @@ import yaml
 
 from omniwatch.bundle import render
 from omniwatch.desk.demo import DemoError, Step
-from omniwatch.desk.demo.local_stack import Notice, Pager
+from omniwatch.desk.demo.local_stack import LocalServers, Notice
 from omniwatch.fleet import inventory, status
 from omniwatch.fleet.query import Centre
 from omniwatch.settings import Settings
@@ -34,13 +34,12 @@ WINDOW_S = 60
 Found = TypeVar("Found")
 
 
-class FleetStack:
+class FleetStack(LocalServers):
     """A simulated fleet and its centre (Prometheus, Alertmanager, a pager) on loopback, started by `with`."""
 
     def __init__(self, directory: Path, say: Callable[[str], None], seed: int = 1) -> None:
         self._directory, self._say = directory, say
-        self._services: list[ChildProcess] = []
-        self.pager = Pager()
+        super().__init__()
         self.settings = msgspec.structs.replace(
             Settings(),
             fleet=TIMES,
@@ -50,17 +49,6 @@ class FleetStack:
             ),
         )
         self._simulate = ["simulate", "fleet", str(DEVICES), f"--seed={seed}", "--outages=0", "--skewed=0"]
-
-    def __enter__(self) -> FleetStack:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _start(self) -> None:
         prometheus, alertmanager = program("prometheus"), program("prometheus-alertmanager", "alertmanager")
@@ -102,12 +90,6 @@ class FleetStack:
         """Return what `omniwatch fleet status` shows. Raises QueryError."""
         ask = Centre(self.prometheus.url).instant
         return status.rows(ask, self._listed, time.time(), WINDOW_S, TIMES.silent_after_s, TIMES.interval_s)
-
-    def close(self) -> None:
-        """End everything that was started, last first."""
-        for service in reversed(self._services):
-            service.stop()
-        self.pager.close()
 
 
 class FleetDemo:

@@ -11,13 +11,15 @@ import time
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from omniwatch.bundle import render
 from omniwatch.settings import Settings
 from omniwatch.system.child_process import ChildProcess, free_port, get, program
+
+T = TypeVar("T", bound="LocalServers")
 
 
 class Notice(NamedTuple):
@@ -60,7 +62,35 @@ class Pager:
         self._server.server_close()
 
 
-class Stack:
+class LocalServers:
+    """Servers on loopback and a pager: `with` starts them, and ends them in the reverse order."""
+
+    def __init__(self) -> None:
+        self._services: list[ChildProcess] = []
+        self.pager = Pager()
+
+    def __enter__(self: T) -> T:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End everything that was started, last first."""
+        for service in reversed(self._services):
+            service.stop()
+        self.pager.close()
+
+
+class Stack(LocalServers):
     """The chain in `directory`, started by `with`: events go to `events`, pages come out of `pager.notices`.
 
     Of a model server only its address is given: it is scraped there. With `tickets` these come to the pager, too.
@@ -78,8 +108,7 @@ class Stack:
         self.directory = directory
         self.events = directory / "run" / "events.jsonl"
         self._say = say
-        self._services: list[ChildProcess] = []
-        self.pager = Pager()
+        super().__init__()
         ports = [free_port() for _ in range(3)]
         self._sidecar_at, self._prometheus_at, self._alertmanager_at = (f"127.0.0.1:{port}" for port in ports)
         base = settings or Settings()
@@ -101,17 +130,6 @@ class Stack:
                 ticket_webhook_url=self.pager.url if tickets else "",
             ),
         )
-
-    def __enter__(self) -> Stack:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _start(self) -> None:
         prometheus, alertmanager = program("prometheus"), program("prometheus-alertmanager", "alertmanager")
@@ -180,9 +198,3 @@ class Stack:
             "alerts"
         ]
         return found
-
-    def close(self) -> None:
-        """End everything that was started, last first."""
-        for service in reversed(self._services):
-            service.stop()
-        self.pager.close()
