@@ -8,12 +8,15 @@ READY := $(VENV)/ready
 RUNBOOK_TOOLS := curl iproute2 procps
 # Debian packages that the suites need, by suite; `packages` installs all of them in one go.
 MONITORING := prometheus prometheus-alertmanager
-TEST_PACKAGES := $(MONITORING) victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev libopus-dev groff-base chromium $(RUNBOOK_TOOLS)
+TEST_PACKAGES := $(MONITORING) victoria-metrics systemd-journal-remote systemd-container g++ libcurl4-openssl-dev libopus-dev groff-base chromium kubernetes-client $(RUNBOOK_TOOLS)
 SYSTEM_PACKAGES := debootstrap systemd-container $(MONITORING) victoria-metrics
 TARGETS_PACKAGES := debootstrap systemd-container prometheus-alertmanager
+AARCH64_PACKAGES := debootstrap systemd-container qemu-user-static
 CHAOS_PACKAGES := $(MONITORING)
 FLEET_PACKAGES := $(MONITORING) victoria-metrics
 CHAIN_PACKAGES := espeak-ng
+BROWSER_PACKAGES := chromium
+CONTAINER_PACKAGES := debootstrap systemd-container buildah podman runc $(MONITORING)
 PATH_PACKAGES := iproute2 g++ libcurl4-openssl-dev libopus-dev
 OMNI_PACKAGES := $(MONITORING) espeak-ng
 
@@ -27,11 +30,11 @@ LINT := $(RUFF) && $(BIN)/mypy && $(OLDEST)
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-path path-all test-targets test-jammy downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
+.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-browser test-path path-all test-targets test-jammy test-container test-compose test-release image release test-readme test-aarch64 downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(READY)  ## the main job on loopback: simulated server, sidecar, Prometheus, Alertmanager, a page
 	@deploy/setup.sh prometheus prometheus-alertmanager
@@ -46,7 +49,7 @@ test: $(READY)  ## everything but the slow suites, in under ten minutes
 
 quick: $(READY)  ## ruff, and what needs no server, no browser and no promtool, in under two minutes
 	$(RUFF)
-	$(BIN)/pytest -m "not programs and not slow" --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+	$(BIN)/pytest -m "not programs and not slow" --ignore=tests/alerts --ignore=tests/e2e --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-omni: $(READY)  ## the tap on a real vLLM-Omni, and `bench chain` (installs one: 4 GB, minutes)
 	@deploy/setup.sh $(OMNI_PACKAGES)
@@ -78,6 +81,11 @@ test-chain: $(READY)  ## a real cascade of ASR, LLM and TTS, measured and checke
 	$(BIN)/python tests/suites/chain/installation.py
 	$(BIN)/pytest --timeout=900 tests/suites/chain
 
+test-browser: $(READY)  ## the live page in Debian's Chromium, through a real sidecar (installs Playwright: 170 MB)
+	@deploy/setup.sh $(BROWSER_PACKAGES)
+	$(BIN)/python tests/suites/browser/installation.py
+	$(BIN)/pytest -rs --timeout=300 tests/suites/browser
+
 test-path: $(READY)  ## what is shown beside what a listener had, and what fits through, over real lossy paths; needs root and a quiet machine
 	@deploy/setup.sh $(PATH_PACKAGES)
 	$(BIN)/pytest -s --timeout=900 tests/suites/path
@@ -88,11 +96,32 @@ path-all: $(READY)  ## every combination of test-path's scenarios, congestion co
 
 test-targets: $(READY)  ## Ubuntu 22.04, 24.04 and Debian 13: a device, and `make quick`; needs root and their archives
 	@deploy/setup.sh $(TARGETS_PACKAGES)
-	$(BIN)/pytest -rs --timeout=1800 tests/suites/targets
+	$(BIN)/pytest -rs --timeout=1800 tests/suites/targets/test_device.py tests/suites/targets/test_quick.py
 
 test-jammy: $(READY)  ## the device part of test-targets for Ubuntu 22.04, which JetPack 6 is
 	@deploy/setup.sh $(TARGETS_PACKAGES)
 	$(BIN)/pytest -rs --timeout=1800 tests/suites/targets/test_device.py -k jammy
+
+test-container: $(READY)  ## the images, as buildah makes them and podman runs them; needs root
+	@deploy/setup.sh $(CONTAINER_PACKAGES)
+	$(BIN)/pytest -rs --timeout=600 tests/suites/container/test_images.py
+
+test-compose: $(READY)  ## deploy/compose comes up and pages, and a device's unit tests on a cluster's rules; needs root
+	@deploy/setup.sh $(CONTAINER_PACKAGES)
+	$(BIN)/pytest -rs --timeout=900 tests/suites/container/test_compose.py tests/suites/container/test_cluster_rules.py
+
+test-release: $(READY)  ## `make release` twice, upgrade and downgrade between two versions, the Ansible role (installs one: 60 MB); needs root
+	@deploy/setup.sh $(CONTAINER_PACKAGES)
+	$(BIN)/python tests/suites/release/installation.py
+	$(BIN)/pytest -rs --timeout=900 tests/suites/release
+
+test-readme: $(READY)  ## both of README's commands on bare machines of all four distributions; needs root and their archives: an hour
+	@deploy/setup.sh $(TARGETS_PACKAGES)
+	$(BIN)/pytest -rs --durations=0 --durations-min=1 --timeout=5400 tests/suites/targets/test_readme.py
+
+test-aarch64: $(READY)  ## what every board is, by qemu: wheels, replay, exporter, C++ client, installation, `make quick`; needs root: an hour
+	@deploy/setup.sh $(AARCH64_PACKAGES)
+	$(BIN)/pytest -rs --durations=0 --durations-min=1 --timeout=3600 tests/suites/targets/test_aarch64.py
 
 downloads: $(READY)  ## what test-chain and test-omni run on: 5 GB, minutes
 	$(BIN)/python tests/suites/chain/installation.py
@@ -112,9 +141,10 @@ adversary: $(READY)  ## attacks made up at random, for an hour: connections, rac
 	  echo "== $$attack, from $$(date +%T) on"; $(BIN)/python $$attack || failed="$$failed $$attack"; done; \
 	echo "== until $$(date +%T); failed:$${failed:- none}"; test -z "$$failed"
 
-nightly: bench adversary  ## what is too long for each change: every benchmark, every attack, ten minutes of short cuts, every real path
+nightly: bench adversary test-compose test-release test-readme test-aarch64  ## what is too long for each change: benchmarks, attacks, short cuts, real paths, releases, `make test` on all targets
 	CUTS_S=600 $(BIN)/pytest --timeout=900 tests/suites/fleet/test_outage.py
 	PATH_ALL=1 $(BIN)/pytest -s tests/suites/path/test_air.py
+	PAGE_HOURS=8 $(BIN)/pytest --timeout=1800 tests/suites/browser/test_memory.py
 
 lint: $(READY)  ## ruff, mypy, and vermin: no name that Python 3.10 lacks
 	$(LINT)
@@ -132,12 +162,22 @@ EXTRAS := bench client desk grafana opus plot probe
 lock:  ## tests/requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
 	  --no-header $(EXTRAS:%=--extra %) --group dev --group docs pyproject.toml --output-file tests/requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
+	  --no-header --group release --output-file deploy/packaging/requirements.txt
 
 deb: $(READY)  ## the Debian packages omniwatch and omniwatch-desk, into dist/
 	deploy/packaging/build.sh
 
+image: $(READY)  ## the container images omniwatch and omniwatch-desk, into dist/; pulls the base image
+	@deploy/setup.sh buildah
+	@deploy/container/build.sh
+
+release: $(READY)  ## everything that is handed out, of the last commit, into dist/: wheel, source, .debs, images, SBOMs, SHA256SUMS
+	@deploy/setup.sh buildah
+	@$(BIN)/python deploy/packaging/release.py
+
 packages:  ## every Debian package that a suite needs
-	@deploy/setup.sh python3-venv $(sort $(TEST_PACKAGES) $(SYSTEM_PACKAGES) $(TARGETS_PACKAGES) $(CHAOS_PACKAGES) $(FLEET_PACKAGES) $(CHAIN_PACKAGES) $(OMNI_PACKAGES) $(PATH_PACKAGES))
+	@deploy/setup.sh python3-venv $(sort $(TEST_PACKAGES) $(SYSTEM_PACKAGES) $(TARGETS_PACKAGES) $(CHAOS_PACKAGES) $(FLEET_PACKAGES) $(CHAIN_PACKAGES) $(BROWSER_PACKAGES) $(OMNI_PACKAGES) $(PATH_PACKAGES) $(CONTAINER_PACKAGES))
 
 $(READY): tests/requirements.txt pyproject.toml
 	@deploy/setup.sh python3-venv
@@ -161,12 +201,13 @@ noise: $(READY)  ## docs/noise.md: how often the rules call somebody, an hour on
 	@rm -f build/noise.json
 	PYTHONPATH=tests $(BIN)/python -m helpers.noise.page docs/noise.md $(NOISE_DAYS) build/noise.json
 
-pictures: $(READY)  ## docs/dashboards/*.svg
-	@deploy/setup.sh prometheus
+pictures: $(READY)  ## docs/dashboards/*.svg, docs/live-page.png
+	@deploy/setup.sh prometheus chromium fonts-wqy-microhei
+	PYTHONPATH=tests $(BIN)/python -m helpers.live_page_picture docs/live-page.png
 	PYTHONPATH=tests $(BIN)/python -m helpers.dashboard_pictures docs/dashboards
 
 picture: $(READY)  ## docs/curves.svg, docs/chunks.svg
 	$(BIN)/omniwatch simulate --scenario overload --speed max --start-time 0 > build-overload.jsonl
-	$(BIN)/omniwatch replay build-overload.jsonl --config.file /dev/null --plot docs/curves.svg
+	$(BIN)/omniwatch curves build-overload.jsonl --config.file /dev/null --out docs/curves.svg
 	rm build-overload.jsonl
 	PYTHONPATH=tests $(BIN)/python -m helpers.chunks_picture docs/chunks.svg

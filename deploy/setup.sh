@@ -8,6 +8,8 @@ find_missing() {
     for package in "$@"; do
         # Ubuntu's package of that name installs snapd and a snap: what needs a browser is skipped there.
         [ "$package" != chromium ] || ! grep -q -E '^ID(_LIKE)?=.*ubuntu' /etc/os-release || continue
+        # Ubuntu has no such package; and where another package brought kubectl, this one would be in its way.
+        [ "$package" != kubernetes-client ] || { ! command -v kubectl && ! grep -q -E '^ID(_LIKE)?=.*ubuntu' /etc/os-release; } >/dev/null || continue
         dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing="$missing $package"
     done
     [ -n "$missing" ] || exit 0

@@ -6,14 +6,15 @@ the site and in a checkout.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+
+from omniwatch import __version__
 
 _ROOT = Path(__file__).resolve().parents[1]
 
 project = "Omniwatch"
 author = "the Omniwatch maintainers"
-release = re.search(r'^version = "(.+)"', (_ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+release = __version__
 language = "en"
 
 extensions = ["myst_parser"]

@@ -25,8 +25,8 @@ import rooms
 from field_docs import Field, fields
 from omniwatch import cli, events
 from omniwatch.bundle import catalogue, render
+from omniwatch.centre import uplink_metrics
 from omniwatch.cli import main
-from omniwatch.fleet import uplink_metrics
 from omniwatch.metrics import stream_metrics
 from omniwatch.metrics.sidecar_metrics import OWN_FAMILIES
 from omniwatch.settings import Settings
@@ -136,11 +136,9 @@ def uplink_reference() -> str:
 def commands_reference() -> str:
     """Describe every command from its help, those of a device first."""
     ctx = click.Context(main, info_name="omniwatch")
-    parts = (("On a device", cli.DEVICE), ("At a desk", cli.DESK))
+    parts = (("On a device", cli.of_device()), ("At a desk", cli.commands_in(cli.DESK)))
     return "".join(
-        text
-        for title, folder in parts
-        for text in (f"\n## {title}\n", *_commands(main, cli.commands_in(folder), ctx))
+        text for title, known in parts for text in (f"\n## {title}\n", *_commands(main, known, ctx))
     )
 
 

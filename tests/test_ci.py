@@ -144,9 +144,10 @@ def test_a_suite_that_hangs_is_ended_with_all_that_it_started(ci: Ci) -> None:
 
 
 def test_what_a_suite_that_passed_left_behind_is_ended_too(ci: Ci) -> None:
-    code, told = ci.run((1, "forgets", 1, f"{ci.daemon}; {PASSES}"))
+    # What has not said which process it is would be ended before it could.
+    until_told = f"until test -s {ci.pid_file}; do sleep 0.01; done"
+    code, told = ci.run((1, "forgets", 1, f"{ci.daemon}; {until_told}; {PASSES}"))
     assert code == 0, told
-    wait_until(ci.pid_file.exists)
     assert f"left behind, so killed: {ci.daemon_pid()} " in (ci.logs / "forgets.log").read_text()
 
 

@@ -45,18 +45,29 @@ def test_a_circle_inside_the_desk_is_found():
         TopologicalSorter(imports.of_rooms(inside)).prepare()
 
 
-def test_no_arrow_leads_into_the_desk(modules):
+@pytest.mark.parametrize(
+    ("part", "may", "tell"),
+    [
+        ("desk", {"desk"}, set()),
+        ("centre", {"desk", "centre"}, set()),
+        ("notify", {"notify"}, set()),
+        # Settings and install name the middleware, which a model server imports.
+        ("resume", {"desk", "resume"}, {"bundle", "settings"}),
+    ],
+)
+def test_no_arrow_leads_into_what_a_device_does_not_have(modules, part: str, may: set[str], tell: set[str]):
     rooms = imports.of_rooms(modules)
-    assert "desk/plan" in rooms
+    assert {"desk/plan", "centre"} <= rooms.keys()
     arrows = {
         (room, need)
         for room, needs in rooms.items()
         for need in needs
-        if need.startswith("desk") and not room.startswith("desk")
+        if need.partition("/")[0] == part and room.partition("/")[0] not in may
     }
     assert not arrows
-    named = [path for path in imports.PACKAGE.rglob("*.py") if b"omniwatch.desk" in path.read_bytes()]
-    assert {path.relative_to(imports.PACKAGE).parts[0] for path in named} == {"desk"}
+    name = f"omniwatch.{part}".encode()
+    named = [path for path in imports.PACKAGE.rglob("*.py") if name in path.read_bytes()]
+    assert {path.relative_to(imports.PACKAGE).parts[0] for path in named} == may | tell
 
 
 def test_the_root_holds_the_vocabularies_and_rooms():

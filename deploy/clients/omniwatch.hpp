@@ -755,7 +755,8 @@ class Session {
   }
   void data(double now, int conn, const std::vector<Frame>& frames) {
     if (!has(asked_, conn) || stream.empty()) return;
-    if (mode_ == Mode::Receiving || !frames.empty()) receive(now, conn);
+    if (!frames.empty()) data_at_ = now;
+    if (mode_ == Mode::Receiving || is_return(conn, frames)) receive(now, conn);
     const uint32_t spoken = buffer.spoken;
     const double dry_at = buffer.playout.dry_at.value_or(now);
     for (const Frame& frame : frames) {
@@ -914,6 +915,11 @@ class Session {
     double pause_s = rtt_s_ > 0 ? std::min(1.0, std::max(0.1, 1.5 * rtt_s_)) : 0.3;
     pause_s = std::min(config_.backoff_s, pause_s * std::pow(2.0, std::max(0, tries_ - QUICK_TRIES)));
     return pause_s * (0.75 + 0.5 * jitter_());
+  }
+  // Heartbeats of the lost connection end no outage: its speech may be held up behind a loss.
+  bool is_return(int conn, const std::vector<Frame>& frames) const {
+    return std::any_of(frames.begin(), frames.end(),
+                       [&](const Frame& frame) { return frame.kind != IDLE || results_.count(conn); });
   }
   // Data came on a connection: drop those asked before it and those not asked yet.
   void receive(double now, int conn) {

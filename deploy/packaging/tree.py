@@ -7,8 +7,6 @@ version in their names, so that one folder serves all of them.
 
 from __future__ import annotations
 
-import re
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -16,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import manuals
+from fetch import DESK_EXTRAS, wheels
 
 from omniwatch.bundle import render
 from omniwatch.bundle.program_files import is_for_desk
@@ -23,13 +22,8 @@ from omniwatch.settings import Settings
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 """JetPack 6, Debian 12, JetPack 7, Debian 13."""
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
-LOCK = Path(__file__).parents[2] / "tests" / "requirements.txt"
 HOME = "opt/omniwatch"
 SITE = f"{HOME}/site"
-DESK_EXTRAS = "bench,client,desk"
-"""Extras that omniwatch-desk brings. The others are too large, or are for a device."""
 
 
 def main(arch: str, wheel: Path, directory: Path) -> None:
@@ -75,37 +69,6 @@ def put_manuals(tree: Path, *, of_desk: bool) -> None:
         (tree / name).write_bytes(page)
     for name, text in ({} if of_desk else manuals.completions()).items():
         put(tree, name, text)
-
-
-def wheels(
-    arch: str, python: str, wanted: str, directory: Path, fetched: Path | None = None
-) -> dict[str, Path]:
-    """Collect what a wheel needs on this architecture and Python, in the locked versions; return it by name.
-
-    It is fetched from the package index, or taken from a folder of wheels that were.
-    """
-    abi = "cp" + python.replace(".", "")
-    platforms = [word for libc in GLIBC for word in ("--platform", f"{libc}_{MACHINES[arch]}")]
-    locked = re.findall(r"^([\w.-]+==[^\s;\\]+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
-    directory.mkdir()
-    constraints = directory / "constraints.txt"
-    constraints.write_text("\n".join(locked), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--only-binary=:all:",
-        "--dest",
-        str(directory),
-    ]
-    target = ["--implementation=cp", f"--python-version={python}", f"--abi={abi}", "--abi=abi3", "--abi=none"]
-    source = [] if fetched is None else ["--no-index", f"--find-links={fetched}"]
-    subprocess.run(
-        [*command, *source, *target, *platforms, f"--constraint={constraints}", wanted], check=True
-    )
-    return {path.name: path for path in directory.glob("*.whl") if not path.name.startswith("omniwatch-")}
 
 
 def unpack(package: Path, site: Path, is_wanted: Callable[[str], bool] = lambda name: True) -> None:

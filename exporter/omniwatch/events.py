@@ -165,6 +165,13 @@ class Interrupt(Event, tag="interrupt"):
     """The turn."""
 
 
+class Fault(Event, tag="fault"):
+    """The server told a client that something went wrong; the turn, if one failed by it, ends by itself. Since 1.2."""
+
+    code: Word
+    """The server's code; the reader counts those that it knows by name."""
+
+
 class TurnEnd(Event, tag="turn_end"):
     """The server finished or gave up speaking."""
 
@@ -174,6 +181,8 @@ class TurnEnd(Event, tag="turn_end"):
     """Why it ended, in the writer's words. The server's failure is "error" or "failed"; a request that was wrong is "refused"."""
     chars: Count | None = None
     """Length of the answer's text, characters. Since 1.2."""
+    cjk: Count | None = None
+    """Of these, Chinese, Japanese and Korean characters. Since 1.2."""
 
 
 class Rtt(Event, tag="rtt"):
@@ -241,6 +250,7 @@ AnyEvent = (
     | Text
     | Underrun
     | Interrupt
+    | Fault
     | TurnEnd
     | Rtt
     | Realign

@@ -13,7 +13,7 @@ import pytest
 from helpers.bundles import COARSE, FINE, changed_settings, hold, promtool, rendered, sample, unit_tests
 from helpers.needs import NEGATIVE_OFFSET
 from omniwatch.bundle.yaml_text import load_yaml
-from omniwatch.fleet.uplink_metrics import FAMILIES, PREFIX
+from omniwatch.centre.uplink_metrics import FAMILIES, PREFIX
 from omniwatch.settings import Settings, SettingsError, parse
 from omniwatch.settings.fleet import Fleet
 
@@ -205,6 +205,21 @@ def test_what_fired_when_a_device_was_heard_last_is_held_by_its_kind_of_fault(tm
         30,
         series,
         promql_expr_test=[sample(held, "6m30s"), sample(held, "8m", *gone), sample(held, "20m", *gone)],
+    )
+
+
+def test_what_is_held_stays_held_while_the_centre_stalls(tmp_path):
+    rendered(tmp_path)
+    who = WHO.format(device="gone")
+    firing = f'uplink:alert_firing{{{who},alertname="CodecDrift",severity="page"}}'
+    series = {firing: "0x1 _x60", f"device:last_seen:timestamp_seconds{{{who}}}": "0x8 _x5 0x20"}
+    held = 'count(ALERTS{alertname="AlertHeld",alertstate="firing"})'
+    hold(
+        tmp_path,
+        ["deploy/fleet/centre-held.rules.yaml"],
+        30,
+        series,
+        promql_expr_test=[sample(held, at, ("{}", 1)) for at in ("4m", "6m", "6m30s", "7m", "8m")],
     )
 
 

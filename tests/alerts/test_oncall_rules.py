@@ -105,7 +105,7 @@ def test_a_wait_that_a_restart_would_fill_is_refused():
         ("- ignoring(le)", "+ ignoring(le)"),
         ("round(increase", "(delta"),
         ("humanizePercentage", "humanize"),
-        ("vantage=%q}[5m]", "vantage=%q}[6m]"),
+        ("device=%q}[5m]", "device=%q}[6m]"),
         ('or max without (cause) (max_over_time(omniwatch:late_answers:ratio{cause="rare"}[30m]))', ""),
         ("max without (cause) (", "("),
         ('cause=\\"fast\\"', 'cause=\\"long\\"'),

@@ -8,7 +8,7 @@ from math import ceil, nan
 import yaml
 
 from helpers.bundles import promtool
-from omniwatch.replay import Span, rule_states
+from omniwatch.core.rule_states import Span, rule_states
 
 T0 = 1_700_000_000.0
 

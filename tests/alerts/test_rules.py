@@ -16,7 +16,7 @@ from omniwatch.settings import Alerts, Settings
 
 RULES = "alerts/streaming.rules.yaml"
 TESTS = "alerts/streaming.test.yaml"
-OBJECTIVES = "alerts/objectives.rules.yaml"
+UPLINK = "alerts/uplink.rules.yaml"
 PROMETHEUS = "deploy/prometheus/prometheus.yml"
 ALERTMANAGER = "deploy/alertmanager/alertmanager.yml"
 EVERY_SETTINGS = {"defaults": Settings(), "fine": FINE, "coarse": COARSE, "tight": TIGHT}
@@ -67,12 +67,33 @@ def test_rules_prometheus_and_unit_tests_share_one_interval(tmp_path, settings):
 
 
 @pytest.mark.parametrize("drift_page_ms", [60, 60.0, 62.5, 58.1, 1000, 4000, 0.1])
-def test_the_turns_rule_asks_for_an_edge_that_the_sidecar_has(tmp_path, drift_page_ms):
+def test_the_uplink_asks_for_an_edge_that_the_sidecar_has(tmp_path, drift_page_ms):
     directory = rendered(tmp_path, changed_settings("alerts", drift_page_ms=drift_page_ms))
-    expr = yaml.safe_load((directory / OBJECTIVES).read_text())["groups"][0]["rules"][0]["expr"]
+    (group,) = yaml.safe_load((directory / UPLINK).read_text())["groups"]
+    (expr,) = [rule["expr"] for rule in group["rules"] if rule["record"] == "uplink:turns_in_sync_total"]
     edges = Totals.empty(drift_page_ms).drift_edges
     (edge,) = [edge for edge in edges if f'le="{floatToGoString(edge)}"' in expr]
     assert edge == drift_page_ms / 1000
+
+
+@each_settings
+def test_without_network_pages_the_contract_stays_and_tickets_stand_beside_it(tmp_path, settings):
+    pages = group_of(rendered(tmp_path / "pages", settings))["rules"]
+    alerts = msgspec.structs.replace(settings.alerts, network_pages=False)
+    tickets = rendered(tmp_path / "tickets", msgspec.structs.replace(settings, alerts=alerts))
+    rules = group_of(tickets)["rules"]
+    assert rules[:2] == pages
+    for page, ticket in zip(pages, rules[2:], strict=True):
+        assert ticket["labels"] == {"severity": "ticket"}
+        assert ticket["expr"].startswith(f"{page['expr']} and on (device) ALERTS")
+        assert (ticket["alert"], ticket.get("for")) == (page["alert"], page.get("for"))
+    for subject in ("streaming", "network"):
+        checked = promtool(
+            "check", "rules", "--lint=all", "--lint-fatal", f"alerts/{subject}.rules.yaml", cwd=tickets
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        done = promtool("test", "rules", f"alerts/{subject}.test.yaml", cwd=tickets)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 STEPS = {

@@ -22,7 +22,7 @@ from helpers import fleet_answers as answers
 from helpers.fleet_answers import Disk
 from helpers.fleet_capacity import Capacity, Live, Load, memory_bytes
 from helpers.fleet_servers import Place
-from omniwatch.system.child_process import ChildProcess
+from omniwatch.desk.child_process import ChildProcess
 
 GOAL_QUERY_S = 2.0
 ENOUGH = 1000

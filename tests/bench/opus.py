@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers.spoken import Speaker, spoken
 from omniwatch import frames
 from omniwatch.client.opus import OpusDecoder
+from omniwatch.desk.child_process import program
 from omniwatch.resume import Resume
 from omniwatch.resume.opus import BITRATES, PacketEncoder
-from omniwatch.system.child_process import program
 
 RATE_HZ, FRAME_BYTES = 24_000, 3840
 TURNS = 8

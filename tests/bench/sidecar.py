@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import generate_latest
 
 from omniwatch import events
-from omniwatch.system.child_process import ChildProcess, free_port, get
+from omniwatch.desk.child_process import ChildProcess, free_port, get
 from omniwatch.tap.spool import Spool
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
 FIRST_SEED = 2000
-INCIDENTS = 1000
+INCIDENTS = 2000
 
 
 def main(count: int = INCIDENTS) -> None:

@@ -90,7 +90,7 @@ def test_the_two_curves_come_first_below_it_with_the_rules_thresholds():
         {"value": 750.0, "color": "orange"},
         {"value": 1234.5, "color": "red"},
     ]
-    assert 'le="0.0625"' in panel(streaming, 6)["targets"][0]["expr"]
+    assert "omni_turns_bad_total" in panel(streaming, 6)["targets"][0]["expr"]
     assert panel(streaming, 6)["interval"] == "121s"
 
 

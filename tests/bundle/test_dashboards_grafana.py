@@ -17,8 +17,8 @@ from helpers.bundles import changed_settings
 from helpers.grafana_api import TOKEN, FakeGrafana, grafana
 from omniwatch.bundle import render
 from omniwatch.cli import main
+from omniwatch.desk.child_process import free_port
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import free_port
 
 NAMES = ["device", "fleet", "model-server", "resumption", "streaming"]
 STREAMING = json.loads(render.render(Settings())[PurePosixPath("dashboards/streaming.json")])

@@ -258,7 +258,7 @@ def test_the_lines_to_add_hold(root):
     config.write_text(added.replace("/etc/omniwatch", str(root / "etc/omniwatch")))
     checked = promtool("check", "config", config, cwd=root)
     assert checked.returncode == 0, checked.stderr
-    assert "9 rule files found" in checked.stdout
+    assert "10 rule files found" in checked.stdout
 
 
 def test_a_server_that_is_not_installed_is_named(root):

@@ -62,6 +62,19 @@ EXCEPTIONS: dict[str, dict[str, set[str]]] = {
         DATA: {"(_root(root) / FOLDER).glob", "path.read_text"},
         "the program that a user asks for its flags": {"os.access", "python.exists"},
     },
+    "bundle/tap_copy.py": {
+        "the running program, and a volume that a user names, in no image": {
+            *("(folder / NAME).exists", "(folder / NAME).samefile", "directory.mkdir", "shutil.copytree"),
+            *(
+                "shutil.ignore_patterns",
+                "shutil.rmtree",
+                "target.exists",
+                "target.is_symlink",
+                "target.rename",
+            ),
+            *("theirs.is_dir", "theirs.is_symlink", "(made / 'new').rename"),
+        }
+    },
     "bundle/program_files.py": {
         "the running program, which is what is installed": {
             *("(root / folder).rglob", "Path(str(file.locate())).is_file", "package.rglob"),
@@ -73,7 +86,14 @@ EXCEPTIONS: dict[str, dict[str, set[str]]] = {
     "bundle/systemctl.py": {
         "whether the running device has systemd": {"Path('/run/systemd/system').is_dir"},
         OWN_COPY: {
-            *("copy.exists", "copy.parent.mkdir", "copy.read_bytes", "copy.stat", "copy.write_bytes"),
+            *(
+                "copy.chmod",
+                "copy.exists",
+                "copy.parent.mkdir",
+                "copy.read_bytes",
+                "copy.stat",
+                "copy.write_bytes",
+            ),
             *("path.write_text", "tempfile.TemporaryDirectory"),
         },
     },
@@ -84,7 +104,10 @@ EXCEPTIONS: dict[str, dict[str, set[str]]] = {
     "tune/sample.py": {"the kernel's files of a running unit": {"names", "read_text"}},
     "cli/install.py": {NAMED_ROOT: {"root.is_dir"}},
     "cli/status.py": {NAMED_ROOT: {"root.is_dir"}},
-    "cli/check.py": {"the program that a user asks for its flags": {"path.exists"}},
+    "cli/check.py": {
+        "the program that a user asks for its flags": {"program.exists"},
+        "a folder of objects, which is no image": {"(directory / KUSTOMIZATION).is_file"},
+    },
 }
 """Other ways to the disk than `system/rooted.py`, by the reason why no link of an image is on them."""
 

@@ -13,20 +13,24 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import bcrypt
 import pytest
+import trustme
 import yaml
 
 from helpers.installation import device, install
 from helpers.systemd_bus import Unit, systemd
 from helpers.trees import grow
+from helpers.waiting import wait_until
 from omniwatch.bundle import health, paging_health, render, servers
 from omniwatch.bundle.alertmanager import Alert, Receiver, Status, of
 from omniwatch.bundle.bridge import Report, RobotReport, Undelivered
-from omniwatch.bundle.finding import Finding
+from omniwatch.bundle.finding import Finding, Unseen
 from omniwatch.bundle.running import Group, Rule, difference, meaning, rule_differences, seconds
 from omniwatch.bundle.servers import Answers, Page, Runtime, Target, Unanswered
 from omniwatch.bundle.wiring import ALERTMANAGER, BUNDLE, PROMETHEUS, SERVERS
 from omniwatch.bundle.yaml_text import load_yaml
+from omniwatch.desk.child_process import ChildProcess, free_port, program
 from omniwatch.settings import Settings, digest, load, parse
 
 NOW = datetime(2026, 11, 23, 8, 0, 0, tzinfo=timezone.utc)
@@ -352,6 +356,47 @@ def test_what_nobody_set_up_is_no_fault(tmp_path: Path, root: Path) -> None:
     assert "omniwatch install --with-prometheus" in says[0]
 
 
+GUARDED = Unanswered("http://127.0.0.1:9090 wants a password (HTTP 401)", guarded=True)
+GUARDED_PROMETHEUS = changed(
+    config=GUARDED, groups=GUARDED, targets=GUARDED, receivers=GUARDED, runtime=GUARDED
+)
+
+
+@pytest.mark.parametrize(("age_s", "says"), [(50, None), (71, "since "), (None, "at all")])
+def test_a_prometheus_that_cannot_be_looked_at_is_judged_by_its_heartbeat(
+    root: Path, age_s: float | None, says: str | None
+) -> None:
+    found = judged(root, watchdog(age_s)(GUARDED_PROMETHEUS(well(root), root), root))
+    (unseen,) = [one for one in found if isinstance(one, Unseen)]
+    assert unseen.what == "Prometheus"
+    assert "wants a password (HTTP 401): not asked what it runs" in unseen.says
+    ruled = {one.what: one for one in found if one is not unseen}
+    assert {"Alertmanager", "Alertmanager's configuration", "heartbeat", "bridge"} == ruled.keys()
+    red = [one for one in ruled.values() if one.ok is not True]
+    assert [one.what for one in red] == (["heartbeat"] if says else [])
+    assert all(one.ok is False and says and says in one.says for one in red)
+
+
+def test_the_way_to_an_alertmanager_that_cannot_be_looked_at_is_known_by_prometheus(root: Path) -> None:
+    told = well(root)
+    ((server, _),) = told.alerts
+    told = told._replace(alerts=[(server, GUARDED)], routing=GUARDED)
+    found = {one.what: one for one in judged(root, told)}
+    assert isinstance(found["Alertmanager"], Unseen)
+    assert found["alerts' way"].ok is True
+    assert (found["heartbeat"].ok, found["heartbeat"].says) == (
+        None,
+        "not judged: Alertmanager comes first",
+    )
+    found = {one.what: one for one in judged(root, target("alertmanager", "down")(told, root))}
+    assert found["alerts' way"].ok is False
+
+
+def test_servers_of_something_else_may_have_a_password(tmp_path: Path, root: Path) -> None:
+    found = judged(tmp_path, GUARDED_PROMETHEUS(well(root), root), is_awaited=False)
+    assert (found[0].what, found[0].ok, isinstance(found[0], Unseen)) == ("Prometheus", None, False)
+
+
 def test_a_bundle_that_is_not_as_the_settings_have_it_is_named(root: Path) -> None:
     assert [one.ok for one in paging_health.written(SETTINGS, root)] == [True]
     (found,) = paging_health.written(parse("alerts: {drift_page_ms: 61}"), root)
@@ -547,6 +592,45 @@ def test_whatever_answers_in_prometheus_place_is_one_line(body: str) -> None:
     assert told.groups.why == f"http://{server.address}: this does not answer as Prometheus does"
     assert isinstance(told.config, Unanswered)
     assert told.config.why == f"http://{server.address}: HTTP 404"
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("web", "wants"),
+    [
+        ("basic_auth_users: {nurse: HASH}", "wants a password (HTTP 401)"),
+        ("tls_server_config: {cert_file: server.pem, key_file: server.pem}", "speaks TLS alone"),
+    ],
+)
+def test_a_real_prometheus_that_is_guarded_says_so(tmp_path: Path, web: str, wants: str) -> None:
+    certificate = trustme.CA().issue_cert("localhost")
+    (tmp_path / "server.pem").write_bytes(certificate.private_key_and_cert_chain_pem.bytes())
+    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    (tmp_path / "web.yml").write_text(web.replace("HASH", f"'{hashed}'"))
+    (tmp_path / "prometheus.yml").write_text("")
+    address = f"127.0.0.1:{free_port()}"
+    flags = {
+        "config.file": tmp_path / "prometheus.yml",
+        "storage.tsdb.path": tmp_path / "data",
+        "web.config.file": tmp_path / "web.yml",
+        "web.listen-address": address,
+    }
+    argv = [program("prometheus"), *(f"--{name}={value}" for name, value in flags.items())]
+    server = ChildProcess("prometheus", argv, tmp_path, f"http://{address}")
+    settings = parse(f"fleet: {{prometheus: '{address}'}}")
+    try:
+        port = int(address.partition(":")[2])
+        wait_until(lambda: is_listening(port), timeout=30, what="Prometheus to listen")
+        told = servers.ask(settings)
+    finally:
+        server.stop()
+    for one in (told.runtime, told.groups, told.config, told.targets, told.receivers):
+        assert one == Unanswered(f"http://{address} {wants}", guarded=True)
 
 
 @pytest.mark.parametrize(

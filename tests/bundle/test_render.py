@@ -267,8 +267,9 @@ def test_only_what_changed_is_written_and_keeps_its_mode(tmp_path):
     files = render.render(changed_settings("alerts", rtt_page_ms=900))
     written = render.write(files, tmp_path)
     after = {path: path.stat().st_ino for path in tmp_path.rglob("*") if path.is_file()}
+    objectives = ("alerts/objectives.rules.yaml", "alerts/objectives.test.yaml")
     others = ("alerts/streaming.test.yaml", "dashboards/fleet.json", "dashboards/streaming.json")
-    assert written == [RULES, *map(PurePosixPath, others)]
+    assert written == [*map(PurePosixPath, objectives), RULES, *map(PurePosixPath, others)]
     assert {path for path in after if after[path] != before[path]} == {tmp_path / path for path in written}
     assert (tmp_path / RULES).stat().st_mode & 0o777 == 0o640
     assert tree(tmp_path) == {str(path): text.encode() for path, text in files.items()}

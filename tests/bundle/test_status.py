@@ -18,13 +18,14 @@ from helpers.installation import CONFIG, MANIFEST, UNIT, device, install, status
 from helpers.kernel import Kernel
 from helpers.systemd_bus import Unit, systemd
 from helpers.trees import grow
-from omniwatch.bundle import health, servers
+from omniwatch.bundle import check, health, servers
 from omniwatch.bundle.finding import Unseen
 from omniwatch.bundle.health import counted, findings, quota, units
 from omniwatch.bundle.units import BRIDGE
 from omniwatch.bundle.wiring import ALERTMANAGER, PROMETHEUS
 from omniwatch.host import cgroup
 from omniwatch.settings import Settings, load
+from omniwatch.system import parts
 
 
 def test_status_of_a_good_installation(root: Path) -> None:
@@ -233,6 +234,22 @@ def test_an_address_that_is_none_becomes_a_line(tmp_path: Path) -> None:
     ]
     assert said.ok is False
     assert "site.exporter: expected text: HOST:PORT" in said.says
+
+
+def test_a_program_without_what_the_settings_ask_for_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    grow(tmp_path, "omniwatch.yaml: fleet: {centre: true}")
+
+    def programs() -> list[tuple[bool | None, str]]:
+        looked_at = findings(config=tmp_path / "omniwatch.yaml")
+        return [(one.ok, one.says.split(":")[0]) for one in looked_at if one.what == "program"]
+
+    assert programs() == []
+    monkeypatch.setattr(parts, "PACKAGE", tmp_path)
+    assert programs() == [(False, "fleet.centre")]
+    checked = [one.detail for one in check.check_delivery(load(tmp_path / "omniwatch.yaml"))]
+    assert [detail for detail in checked if detail.startswith("fleet.centre: the running program lacks ")]
 
 
 def test_a_systemd_that_does_not_answer_is_a_fault_and_none_is_not(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_beside_a_package_there_may_be_nothing_but_a_drop_in_or_nothing_at_all(r
 def test_the_package_always_asks_and_only_an_installation_can_hold_it_back(
     tmp_path: Path, code: int, manifest: bool, goes: bool
 ) -> None:
-    """Its script, with another folder for /opt/omniwatch, and a systemctl that only says what it is asked."""
+    """Its script, with other folders for /opt/omniwatch and /var/lib, and a systemctl that only says what it is asked."""
     home = tmp_path / "opt/omniwatch"
     grow(tmp_path, f"opt/omniwatch/bin/omniwatch: #!/bin/sh\\necho omniwatch $*\\nexit {code}")
     grow(tmp_path, "bin/systemctl: #!/bin/sh\\necho systemctl $*")
@@ -254,7 +254,9 @@ def test_the_package_always_asks_and_only_an_installation_can_hold_it_back(
         name.chmod(0o755)
     if manifest:
         grow(tmp_path, f"{MANIFEST}: {{}}")
+    (tmp_path / "var/lib").mkdir(parents=True, exist_ok=True)
     script = (data.root() / "deploy/packaging/prerm").read_text().replace("/opt/omniwatch", str(home))
+    script = script.replace("/var/lib", f"{tmp_path}/var/lib")
     done = subprocess.run(
         ["sh", "-c", script, "prerm", "remove"],
         env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},

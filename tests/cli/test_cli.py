@@ -20,8 +20,8 @@ from click.testing import CliRunner
 from omniwatch import __version__, cli
 from omniwatch.bundle import installed_files
 from omniwatch.cli import Commands, main
-from omniwatch.settings import Settings
-from omniwatch.system import ports
+from omniwatch.settings import Settings, parse
+from omniwatch.system import parts, ports
 from omniwatch.system.errors import UserError
 
 
@@ -51,11 +51,40 @@ def test_every_command_has_help_with_an_example(words):
 def test_the_list_of_commands_says_what_each_is_for():
     shown = " ".join(CliRunner().invoke(main, ["--help"]).output.split())
     device, desk = shown.split("On a device:")[1].split("At a desk:")
-    for listed, folder in ((device, cli.DEVICE), (desk, cli.DESK)):
-        for name, module in cli.commands_in(folder).items():
+    for listed, known in ((device, cli.of_device()), (desk, cli.commands_in(cli.DESK))):
+        for name, module in known.items():
             purpose = (importlib.import_module(module).__doc__ or "").splitlines()[0]
             assert purpose.endswith(".")
             assert f"{name} {purpose}" in listed
+
+
+@pytest.mark.parametrize(
+    "part", [part for part in parts.TABLE if part.commands], ids=lambda part: part.folder
+)
+def test_a_command_of_a_part_that_is_not_here_is_one_line_with_what_to_do(monkeypatch, part):
+    assert part.is_here()
+    assert set(part.commands) == cli.commands_in(parts.PACKAGE / part.folder / "cli").keys()
+    monkeypatch.setattr(parts, "PACKAGE", parts.PACKAGE / "not" / "there")
+    listed = CliRunner().invoke(main, [*part.group.split(), "--help"]).output
+    for name in part.commands:
+        assert not re.search(rf"^  {name}  ", listed, re.MULTILINE)
+        result = CliRunner().invoke(main, [*part.group.split(), name, "--help"])
+        assert result.exit_code == 2
+        (line,) = result.output.splitlines()
+        assert line.startswith(
+            f"Error: {f'{part.group} {name}'.strip()}: this machine lacks {part.what}: {part.how}"
+        )
+        assert "the environment that omniwatch was installed from" in line
+
+
+def test_settings_that_ask_for_a_part_which_is_not_here_are_told_so_by_its_name(monkeypatch):
+    robot = "{kind: wecom, url_file: /url}"
+    asked = parse(f"{{fleet: {{centre: true}}, notify: {{robots: [{robot}]}}, resume: {{middleware: true}}}}")
+    assert not list(parts.lacking(asked))
+    monkeypatch.setattr(parts, "PACKAGE", parts.PACKAGE / "not" / "there")
+    assert not list(parts.lacking(parse("{}")))
+    lines = [line.split(":")[0] for line in parts.lacking(asked)]
+    assert lines == [part.setting for part in parts.TABLE]
 
 
 def test_on_a_device_a_desks_command_is_named_in_one_line_with_the_ways_to_get_it(monkeypatch, tmp_path):
@@ -151,7 +180,9 @@ def test_the_sidecar_does_not_load_the_bundle():
     )
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert "msgspec" in imported
-    assert not {name for name in imported if name.startswith("omniwatch.bundle")}
+    # Where the runbooks lie, which it shows as pages.
+    of_bundle = {name for name in imported if name.startswith("omniwatch.bundle")}
+    assert of_bundle <= {"omniwatch.bundle", "omniwatch.bundle.data"}
 
 
 @pytest.fixture
@@ -322,7 +353,7 @@ def test_help_says_how_backtest_and_replay_differ():
     assert "`omniwatch replay`" in CliRunner().invoke(main, ["backtest", "--help"]).output
 
 
-@pytest.mark.parametrize("name", [*cli.commands_in(cli.DEVICE)])
+@pytest.mark.parametrize("name", [*cli.of_device()])
 def test_the_help_of_a_device_names_no_command_of_the_desk(name):
     help_text = CliRunner().invoke(main, [name, "--help"]).output
     assert set(re.findall(r"omniwatch ([a-z][a-z-]*)", help_text)) & {*cli.DESK_COMMANDS} == set()

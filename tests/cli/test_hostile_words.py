@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from helpers.fake_prometheus import centre
 from helpers.hostile_http import OK, hostile
 from omniwatch.bundle.alertmanager import Alertmanager
+from omniwatch.centre.status import DeviceStatus, table
 from omniwatch.cli import main
-from omniwatch.fleet.status import DeviceStatus, table
 from omniwatch.settings import Settings
 from omniwatch.system import log
 

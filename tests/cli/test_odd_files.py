@@ -14,8 +14,8 @@ from helpers.imports import PACKAGE
 from helpers.odd_files import ENDLESS, KINDS
 from omniwatch import client
 from omniwatch.bundle import alertmanager
+from omniwatch.centre import query
 from omniwatch.cli import main
-from omniwatch.fleet import query
 from omniwatch.settings import Settings
 from omniwatch.settings.fleet import Fleet
 from omniwatch.system import user_file, user_yaml
@@ -58,27 +58,38 @@ READERS = {
     "the kernel's files, without waiting": {"system/sysfs.py", "tap/ear.py"},
     "an event file that is written to: it is seen first, and opened without waiting": {"sources/rotation.py"},
     "the tap's own event file, which it writes": {"tap/spool.py"},
-    "a file of the sidecar's own state directory, opened for writing": {"sidecar/state_lock.py"},
+    "a lock beside that file, of which nothing is read": {"resume/neighbours.py"},
+    "a file of the sidecar's own directories, opened for writing": {
+        "sidecar/state_lock.py",
+        "sidecar/device_log.py",
+    },
     "a lock on a folder": {"bundle/installed_files.py", "desk/slice/work.py"},
     "without waiting, and files that never end are cut": {"doctor/device.py"},
     "a file that this program has just written": {
-        *("desk/slice/apply.py", "desk/slice/copying.py"),
-        *("bundle/check.py", "bundle/systemctl.py", "desk/demo/__init__.py", "system/child_process.py"),
+        *("desk/slice/apply.py", "desk/slice/copying.py", "desk/slice/streaming.py"),
+        *("bundle/check.py", "bundle/systemctl.py", "desk/child_process.py", "desk/demo/__init__.py"),
         *("system/atomic_write.py", "desk/backtest/tsdb.py", "desk/cli/backtest.py", "doctor/bundle.py"),
     },
     "the program's own files": {
         *("bundle/catalogue.py", "bundle/profiles.py", "bundle/program_files.py", "bundle/render.py"),
         *("bundle/yaml_text.py", "cli/__init__.py", "cli/runbook.py", "web/__init__.py"),
+        *("web/runbook_pages.py", "web/static_files.py", "web/words.py"),
     },
     "rendered text, which is in memory": {"desk/backtest/routes.py", "desk/backtest/site.py"},
     "what the demo itself has rendered": {"desk/demo/fleet.py"},
     "a descriptor of the reader's": {"replay/recording.py"},
     "a device that the command is for": {"desk/link/tun.py", "desk/cli/simulate/__init__.py"},
-    "a file that was found to be regular": {"desk/plan/disk.py"},
+    "a file that was found to be regular": {"desk/plan/disk.py", "desk/slice/answers.py"},
     "certificates, once they were read by the reader": {
-        *("bundle/alertmanager.py", "client/__init__.py", "fleet/query.py", "web/tls.py"),
+        *("bundle/alertmanager.py", "client/__init__.py", "centre/query.py", "cli/watch.py", "web/tls.py"),
     },
-    "no file is named": {"client/opus.py", "resume/chat.py", "resume/opus.py", "system/http.py"},
+    "no file is named": {
+        "client/opus.py",
+        "desk/slice/asking.py",
+        "resume/chat.py",
+        "resume/opus.py",
+        "system/http.py",
+    },
 }
 """Modules that open files in a way of their own, and why a user's odd file cannot hold them up."""
 

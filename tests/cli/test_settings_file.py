@@ -20,6 +20,7 @@ SERVERLESS = ("--prometheus.url", "http://127.0.0.1:1")
 WORDS = {
     "backtest": ["events.jsonl"],
     "check": [],
+    "curves": ["-", "--out", "drawn.svg"],
     "dashboards diff": [],
     "dashboards draw": ["--out", "drawn"],
     "dashboards pull": ["--out", "pulled"],
@@ -33,6 +34,7 @@ WORDS = {
     "render": ["streaming.rules.yaml"],
     "replay": ["-"],
     "tune": ["--seconds", "1"],
+    "watch": ["--once"],
 }
 """What makes each command read its settings first."""
 OF_THEIR_OWN = {"doctor", "runbook"}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from omniwatch import events as ev
 from omniwatch.core.answers import Lateness
+from omniwatch.core.rule_states import Span, rule_states
 from omniwatch.core.streams import StreamTable
-from omniwatch.replay import Span, rule_states
 from omniwatch.settings import Alerts, Settings
 
 T0 = 1_700_000_000.0

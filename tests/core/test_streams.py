@@ -351,3 +351,21 @@ def test_a_new_page_threshold_is_an_edge_of_the_drift_histograms():
     feed(live, audio(0.1, pts_ms=0.0, video_pts_ms=75.0))
     edge = live.totals.drift_edges.index(0.075)
     assert live.totals.codec_drift_abs.counts[edge] == 1
+
+
+def test_an_error_is_counted_by_its_code_where_that_is_known():
+    live = table()
+    codes = ("response_already_active", "response_already_active", "made-up", "other")
+    feed(live, asked(0), *(ev.Fault(t=T0 + 1, stream="a", code=code) for code in codes))
+    assert {code: n for code, n in live.totals.session_faults.items() if n} == {
+        "response_already_active": 2,
+        "other": 2,
+    }
+
+
+def test_a_turn_that_ends_in_a_call_of_a_tool_is_counted_under_no_outcome():
+    live = table()
+    feed(live, asked(0), ended(1, 1, "called"))
+    assert outcomes(live) == {}
+    feed(live, asked(2, 2), audio(2.5, turn=2), ended(3, 2, "incomplete"))
+    assert outcomes(live) == {"incomplete": 1}

@@ -33,6 +33,8 @@ def texts() -> dict[str, str]:
     found = {page.name: prose(page) for page in PAGES if page != GLOSSARY}
     catalogue = yaml.safe_load((CLONE / "alerts/catalogue.yaml").read_text(encoding="utf-8"))
     found |= {name: entry["summary_zh"] for name, entry in catalogue.items() if "summary_zh" in entry}
+    verdicts = yaml.safe_load((CLONE / "alerts/verdicts.yaml").read_text(encoding="utf-8"))
+    found |= {name: one["zh"] for kind in verdicts.values() for name, one in kind.items()}
     found["messages"] = "\n".join(WORDS["zh"].values())
     found["page --test"] = trial_page.alert(Settings(), "page", 0, 1)["annotations"]["summary_zh"]
     return found
@@ -90,7 +92,7 @@ def blocks(path: Path) -> list[str]:
     return [re.sub(r"(?m)\s+#.*$", "", block) for block in found]
 
 
-@pytest.mark.parametrize("name", ["vllm-omni", "plan", "lossy-paths"])
+@pytest.mark.parametrize("name", ["vllm-omni", "plan", "lossy-paths", "release", "ansible", "boards"])
 def test_a_translated_page_has_the_code_headings_and_tables_of_the_english_one(name):
     english, chinese = CLONE / f"docs/{name}.md", ZH / f"{name}.md"
     assert blocks(chinese) == blocks(english)

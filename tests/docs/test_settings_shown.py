@@ -10,7 +10,7 @@ import yaml
 
 from helpers import manual
 from omniwatch import settings
-from omniwatch.fleet import inventory
+from omniwatch.centre import inventory
 
 GROUPS = {field.name: field.type for field in msgspec.structs.fields(settings.Settings)}
 YAML = [block for page in manual.PAGES for block in manual.blocks(page) if block.language in ("yaml", "yml")]
@@ -59,7 +59,7 @@ def test_a_setting_that_does_not_exist_is_found():
     "block", YAML, ids=lambda block: f"{manual.name_of(block.page)}: {block.text[:30]!r}"
 )
 def test_yaml_blocks_load(block, tmp_path):
-    """A block is the settings, a fleet file, or a file of another program that is at least YAML."""
+    """A block is the settings, a fleet file, variables of the role, or another program's file that is at least YAML."""
     held = yaml.safe_load(block.text)
     if set(held) <= set(GROUPS):
         settings.parse(block.text)
@@ -67,6 +67,9 @@ def test_yaml_blocks_load(block, tmp_path):
         file = tmp_path / "fleet.yaml"
         file.write_text(block.text, encoding="utf-8")
         inventory.load(file)
+    elif "omniwatch_settings" in held:
+        # Ansible puts the host's name there first.
+        settings.parse(yaml.safe_dump(held["omniwatch_settings"]).replace("{{ inventory_hostname }}", "orin"))
     else:
         assert "omniwatch" not in block.text
 

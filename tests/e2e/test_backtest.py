@@ -20,13 +20,14 @@ from helpers.backtest_command import T0, backtested, lives, outcomes, record, ru
 from helpers.bundles import promtool
 from helpers.waiting import wait_until
 from omniwatch import events as ev
+from omniwatch.core.rule_states import contract_rules, spans
 from omniwatch.desk.backtest import site
 from omniwatch.desk.backtest.recording_source import Moments
 from omniwatch.desk.backtest.scrapes import Scrapes
 from omniwatch.desk.simulation import SCENARIOS, Scenario, events
 from omniwatch.desk.simulation.scenarios import Condition
 from omniwatch.events import Event
-from omniwatch.replay import Replay, contract_rules, spans
+from omniwatch.replay import Replay
 from omniwatch.replay.recording import Recording
 from omniwatch.settings import Settings
 

@@ -19,9 +19,9 @@ from helpers.scraped import asked, model_server, orin, scrape_too
 from helpers.waiting import wait_until
 from omniwatch import events as ev
 from omniwatch.bundle import dashboard_json, render
+from omniwatch.desk.child_process import get
 from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import get
 from omniwatch.tap.spool import Spool
 
 DASHBOARDS = {
@@ -40,7 +40,14 @@ SILENT = {
     "device: panel 30 A": "no setting names a certificate",
     "fleet: panel 1 A": "no device is silent",
     "streaming: panel 40 B": "no kernel was asked that does not answer",
+    "streaming: panel 41 A": "no turn here was bad and is over",
+    **{
+        f"streaming: panel {number} {query}": "nobody speaks up here"
+        for number in (44, 45, 46)
+        for query in "AB"
+    },
     "fleet: panel 11 A": "no agent with a queue runs here",
+    **{f"fleet: panel {number} A": "no turn here is over, so none was judged" for number in (21, 22, 23)},
 }
 """Queries that must be empty in this run, and why."""
 OFTEN = msgspec.structs.replace(

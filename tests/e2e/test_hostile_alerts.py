@@ -18,8 +18,8 @@ from helpers.chat_formats import shown
 from helpers.fake_robots import StandIn
 from helpers.hostile_webhooks import line, texts
 from helpers.waiting import wait_until
+from omniwatch.desk.child_process import program
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import program
 
 pytestmark = pytest.mark.programs
 
@@ -87,7 +87,7 @@ def test_what_is_no_address_of_the_web_is_linked_nowhere(
 
 @pytest.mark.parametrize("of", ["omniwatch", "omniwatch.slack"])
 def test_long_words_make_no_message_too_long(tmp_path: Path, of: str) -> None:
-    long = dict.fromkeys(("description", "summary_zh", "runbook", "access"), "<" * 30_000)
+    long = dict.fromkeys(("why", "why_zh", "description", "summary_zh", "runbook", "access"), "<" * 30_000)
     assert len(written(tmp_path, f"{of}.text", **long)) < 20_000
     assert len(written(tmp_path, f"{of}.title", **long)) < 2_000
 
@@ -106,7 +106,9 @@ def test_hostile_words_are_text_in_slack_and_in_mail(tmp_path: Path) -> None:
         alerts = []
         for number, text in enumerate(texts()):
             alert = fired(f"{number} {text}", "page", device=f"{number} {text}", site=text, cause=text)
-            alert["annotations"] = dict.fromkeys(("summary", "summary_zh", "description", "access"), text)
+            alert["annotations"] = dict.fromkeys(
+                ("summary", "summary_zh", "why", "why_zh", "description", "access"), text
+            )
             alerts.append(alert)
         alertmanager.post(alerts)
         wait_until(lambda: len(slack.taken) == len(alerts) == len(taken), 60)

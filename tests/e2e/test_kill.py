@@ -10,7 +10,7 @@ import threading
 
 from helpers.waiting import wait_until
 from omniwatch import events
-from omniwatch.system.child_process import ChildProcess, free_port, get
+from omniwatch.desk.child_process import ChildProcess, free_port, get
 from omniwatch.tap.spool import Spool
 
 KILLS = 5

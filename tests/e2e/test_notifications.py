@@ -16,7 +16,7 @@ from helpers.waiting import wait_until
 from omniwatch.desk.backtest import routes
 from omniwatch.desk.backtest.notifications import Arrival, Notification, counts, notifications
 from omniwatch.desk.backtest.routes import Routing
-from omniwatch.system.child_process import ChildProcess, free_port, program
+from omniwatch.desk.child_process import ChildProcess, free_port, program
 
 CONFIG = """
 route:

@@ -20,11 +20,11 @@ from helpers.waiting import wait_until
 from omniwatch.bundle.alertmanager import of
 from omniwatch.bundle.health import firing
 from omniwatch.cli import main
+from omniwatch.desk.child_process import ChildProcess, free_port, get, program
 from omniwatch.desk.demo.local_stack import Pager
 from omniwatch.notify.webhook_server import WebhookServer
 from omniwatch.settings import parse
 from omniwatch.settings.receivers import Notify, Robot
-from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 CONFIG = "deploy/alertmanager/alertmanager.yml"
 
@@ -257,6 +257,8 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path, links, titl
         alert = fired("CodecDrift", "page", device="orin", stream="0", cause="lag")
         alert["annotations"] |= {
             "summary_zh": "声音与画面不同步。",
+            "why": "Mostly the network: 7 of 9 bad turns in 5m.",
+            "why_zh": "主要是网络：7 轮（共 9 轮异常，5m 内）。",
             "access": HOSTILE,
             **links,
         }
@@ -270,7 +272,8 @@ def test_a_text_for_slack_has_the_links_and_both_languages(tmp_path, links, titl
     assert attachment["title"] == "[FIRING] CodecDrift on orin"
     assert attachment.get("title_link") == title_link
     assert attachment["text"].strip() == (
-        f"FIRING: CodecDrift (lag): CodecDrift fires. 声音与画面不同步。 Since {since}.\n"
+        "FIRING: CodecDrift (lag): Mostly the network: 7 of 9 bad turns in 5m. CodecDrift fires. "
+        f"声音与画面不同步。主要是网络：7 轮（共 9 轮异常，5m 内）。 Since {since}.\n"
         f"{html.escape(said, quote=False)}Device: {html.escape(HOSTILE, quote=False)}"
     )
 

@@ -16,10 +16,10 @@ import pytest
 
 from helpers.bundles import replaced
 from helpers.waiting import wait_until
+from omniwatch.desk.child_process import ChildProcess
 from omniwatch.desk.demo.local_stack import Notice, Stack
 from omniwatch.settings import Settings
 from omniwatch.settings.alerts import Monitoring
-from omniwatch.system.child_process import ChildProcess
 
 FASTER = {
     "alerts/monitoring.rules.yaml": {"interval: 30s": "interval: 1s", "for: 10m": "for: 15s"},

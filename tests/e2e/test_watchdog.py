@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from omniwatch.bundle import render
+from omniwatch.desk.child_process import ChildProcess, free_port, program
 from omniwatch.desk.demo.local_stack import Pager
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import ChildProcess, free_port, program
 
 FASTER = {"group_interval: 1m": "group_interval: 3s", "repeat_interval: 50s": "repeat_interval: 2500ms"}
 """A minute becomes 3 s."""

@@ -9,10 +9,11 @@ from datetime import datetime
 import pytest
 from click.testing import CliRunner
 
+from omniwatch.centre import hours
+from omniwatch.centre.discovery import Catalogue
+from omniwatch.centre.inventory import InventoryError, parse
 from omniwatch.cli import main
-from omniwatch.fleet import hours, leaving
-from omniwatch.fleet.discovery import Catalogue
-from omniwatch.fleet.inventory import InventoryError, parse
+from omniwatch.fleet import leaving
 from omniwatch.settings import parse as settings
 
 MONDAY = datetime(2026, 11, 23)

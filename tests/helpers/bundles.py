@@ -65,7 +65,7 @@ TIGHT = Settings(
     )
 )
 """The shortest window there can be, and a long wait."""
-SUBJECTS = ("early", "objectives", "server", "sidecar", "monitoring", "resumption")
+SUBJECTS = ("early", "network", "objectives", "server", "sidecar", "monitoring", "resumption")
 """Of the rules for whoever is on call, beyond the contract's."""
 QUICK = 200
 """Evaluations: few unit tests need more, and those take most of the time."""
@@ -92,10 +92,10 @@ def replaced(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def promtool(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run the real promtool, without the options of lint where it knows none."""
     if not needs.TOOLS.knows(needs.LINT):
-        arguments = tuple(word for word in arguments if not word.startswith("--lint"))
+        arguments = tuple(word for word in arguments if not str(word).startswith("--lint"))
     return subprocess.run(
         ["promtool", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
     )

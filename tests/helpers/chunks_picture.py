@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from helpers.wire import wire_events
 from omniwatch.core.drift import Player
+from omniwatch.desk.plotting import INK, STATE_COLOURS, STREAM_COLOURS, STYLE
 from omniwatch.events import Audio, TurnStart
-from omniwatch.plotting import INK, STATE_COLOURS, STREAM_COLOURS, STYLE
 from omniwatch.settings import Settings
 
 SHOWN = {"default-chunks": "shipped: 4, then\n25 frames a chunk", "small-chunks": "4 frames a chunk"}

@@ -94,7 +94,9 @@ class Scene:
             first.close()
             second = opened(first.state())
             got += read_all(second)
-        return got, sum(source.invalid.get("damaged", 0) for source in (first, second))
+        # An older journalctl (249) tells an entry with a damaged hash without its message, as it does one that is too long.
+        kinds = ("damaged", "oversize")
+        return got, sum(source.invalid.get(kind, 0) for source in (first, second) for kind in kinds)
 
     def found(self) -> set[bytes] | None:
         """Return the unit's events that one journalctl tells as plain text; None where it says that it cannot."""

@@ -81,6 +81,7 @@ EXAMPLES = [
     {"ev": "text", "t": 1.0, "stream": "a", "turn": "t1"},
     {"ev": "underrun", "t": 1.0, "stream": "a", "turn": "t1", "ms": 240, "source": "player"},
     {"ev": "interrupt", "t": 1.0, "stream": "a", "turn": "t1"},
+    {"ev": "fault", "t": 1.0, "stream": "a", "code": "response_already_active"},
     {"ev": "turn_end", "t": 1.0, "stream": "a", "turn": "t1", "reason": "completed", "chars": 96},
     {"ev": "rtt", "t": 1.0, "stream": "a", "rtt_ms": 412.5},
     {"ev": "realign", "t": 1.0, "stream": "a", "shift_ms": -48},

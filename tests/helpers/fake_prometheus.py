@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import parse_qs
 
-from omniwatch.fleet.query import Sample
+from omniwatch.centre.query import Sample
 
 NOW = 1_800_000_000.0
 

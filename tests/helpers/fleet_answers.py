@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from helpers.fleet_capacity import Capacity, metric
 from helpers.waiting import wait_until
 from omniwatch.bundle import dashboard_json
-from omniwatch.desk.simulation.fleet import VALUES
-from omniwatch.system.child_process import ChildProcess, get
+from omniwatch.desk.child_process import ChildProcess, get
+from omniwatch.desk.simulation.fleet import BAD, VALUES
 
 TIMEOUT_S = 120.0
 ARRIVE_S = 15.0
@@ -45,7 +45,7 @@ def stored(engine: ChildProcess, run: Capacity) -> int:
 
     def count() -> int:
         total = 0
-        for name in VALUES:
+        for name in (*VALUES, BAD):
             arguments = {"query": f"sum(count_over_time({name}[{window}s]))", "time": when, "nocache": 1}
             body = _fetch(f"{engine.url}/api/v1/query?{urllib.parse.urlencode(arguments)}")
             total += sum(int(one["value"][1]) for one in json.loads(body)["data"]["result"])

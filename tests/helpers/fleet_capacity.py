@@ -20,9 +20,9 @@ import yaml
 from helpers.fleet_servers import Place, scraping
 from helpers.waiting import wait_until
 from omniwatch.bundle import render
+from omniwatch.desk.child_process import ChildProcess, free_port, get, program
 from omniwatch.desk.simulation.fleet import ALERT, Member, Plan, members, series
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 SLICE_STEPS = 40
 """History is sent in pieces of so many samples a series, so that no series is far behind another."""

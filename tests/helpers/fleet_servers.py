@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from omniwatch.system.child_process import ChildProcess, free_port, get, program
+from omniwatch.desk.child_process import ChildProcess, free_port, get, program
 
 OMNIWATCH = [sys.executable, "-m", "omniwatch"]
 

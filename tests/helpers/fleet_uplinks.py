@@ -15,9 +15,9 @@ import msgspec
 
 from helpers.fleet_servers import OMNIWATCH
 from omniwatch.bundle import render
-from omniwatch.fleet.uplink_metrics import FAMILIES, PREFIX
+from omniwatch.centre.uplink_metrics import FAMILIES, PREFIX
+from omniwatch.desk.child_process import ChildProcess, free_port, get, program
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 CLEAR = "{about: A mobile network on a good day., rtt_ms: 60, jitter_ms: 10}"
 """A scenario of the relay."""

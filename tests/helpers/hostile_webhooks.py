@@ -101,7 +101,7 @@ def _written(luck: random.Random) -> bytes:
     for alert in group["alerts"]:
         for fields, names in (
             ("labels", ("alertname", "device", "site", "cause")),
-            ("annotations", ("summary", "summary_zh", "description", "access")),
+            ("annotations", ("summary", "summary_zh", "why", "why_zh", "description", "access")),
         ):
             for name in names:
                 alert[fields][name] = "".join(

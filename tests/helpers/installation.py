@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -99,6 +101,13 @@ def run_from(site: Path, *arguments: str, beside: Path | None = None) -> subproc
         f"sys.path[:0] = {folders!r}; from omniwatch.cli import main; "
         f"main({list(arguments)!r}, prog_name='omniwatch')"
     )
+    # Compiled once for all runs, and elsewhere: the folder's files are judged.
+    compiled = f"pycache_prefix={_compiled().name}"
     return subprocess.run(
-        [sys.executable, "-S", "-I", "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-X", compiled, "-S", "-I", "-c", code], capture_output=True, text=True, check=False
     )
+
+
+@cache
+def _compiled() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="omniwatch-compiled-")

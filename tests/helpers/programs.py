@@ -9,7 +9,7 @@ BEYOND_PYTHON = frozenset(
     (
         *("prometheus", "promtool", "prometheus-alertmanager", "alertmanager", "amtool"),
         *("victoria-metrics", "vmagent", "vmalert", "chromium", "g++", "gcc", "cc", "c++", "localedef"),
-        *("curl", "ps", "ss", "ip", "pgrep", "pkill", "free", "top"),
+        *("curl", "ps", "ss", "ip", "kubectl", "pgrep", "pkill", "free", "top"),
         *("systemctl", "systemd-analyze", "systemd-nspawn", "journalctl", "dbus-daemon", "groff"),
     )
 )

@@ -83,7 +83,11 @@ def noise(ms: float) -> str:
     return base64.b64encode(silent[:44] + random.Random(ms).randbytes(len(silent) - 44)).decode()
 
 
-VOCABULARY = {
+GENERAL_GREETING = {
+    "type": "session.created",
+    "session": {"type": "realtime", "id": "sess_0123456789abcdef"},
+}
+VOCABULARY: dict[str, list[dict[str, Any]]] = {
     VIDEO: [
         {"type": "video.frame", "data": "/9j/" + "A" * 300, "frame_id": "f1", "pts_ms": 100},
         {"type": "video.query", "text": "what is this?"},
@@ -128,6 +132,19 @@ VOCABULARY = {
         {"type": "response.listen"},
         {"type": "playback.ack", "played_ms": 500},
         {"type": "session.closed", "reason": "idle"},
+        GENERAL_GREETING,
+        {"type": "session.updated", "session": {"audio": {"output": {"format": {"type": "audio/pcmu"}}}}},
+        {"type": "response.create", "event_id": "one", "response": {"conversation": "none"}},
+        {"type": "response.created", "response": {"id": "r1", "conversation_id": None}},
+        {"type": "response.output_item.added", "response_id": "r1", "item": {"id": "i1", "type": "message"}},
+        {"type": "response.output_audio.delta", "delta": pcm16(80), "response_id": "r1", "item_id": "i1"},
+        {"type": "input_audio_buffer.speech_started"},
+        {"type": "input_audio_buffer.speech_stopped"},
+        {"type": "input_audio_buffer.committed"},
+        {"type": "conversation.item.truncate", "item_id": "i1", "audio_end_ms": 40},
+        {"type": "output_audio_buffer.clear"},
+        {"type": "response.cancel"},
+        {"type": "error", "error": {"code": "response_already_active", "event_id": "one"}},
         {"type": "error", "error": {"code": "session_resume_expired"}, "code": "processing_error"},
     ],
     CHAT: [
@@ -160,6 +177,9 @@ def some_json(rng: random.Random, path: str) -> bytes:
 
 def some_websocket(rng: random.Random, path: str) -> list[Step]:
     steps = opening()
+    if path == REALTIME and rng.random() < 0.4:
+        # Else few sessions would be of the general dialect.
+        steps.append(answers(0, **GENERAL_GREETING))
     for _ in range(rng.randrange(30)):
         inward = rng.random() < 0.5
         kind = "websocket.receive" if inward else "websocket.send"

@@ -26,10 +26,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from helpers.paths import DATA
 from helpers.trees import grow
 from omniwatch.bundle import dashboard_json
+from omniwatch.desk.child_process import get
 from omniwatch.desk.demo.local_stack import Stack
 from omniwatch.host import Host, discover
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import get
 
 GROUP = "sys/fs/cgroup/system.slice/qwen3-omni.service"
 TREE = f"""

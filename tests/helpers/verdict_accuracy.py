@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from helpers.incidents import FAULTS, UNSAMPLED, Incident, incident
+import msgspec
+
+from helpers.incidents import FAULTS, UNSAMPLED, UNSEEN, Incident, incident
+from helpers.incidents.sensors import SENSORS
 from omniwatch import events as ev
-from omniwatch.desk.explain.table import TurnTable
-from omniwatch.desk.explain.turns import Judged
+from omniwatch.core.samples import Sample
+from omniwatch.core.turns import Judged
+from omniwatch.explain.table import RecordedTable
 from omniwatch.settings import Settings
 
 EXCESS_S = 0.15
@@ -39,9 +44,13 @@ class Tally:
     called_bad: int = 0
     """Those of them that have a verdict."""
 
-    def of(self, *, unsampled: bool) -> Count:
-        """Sum up the faults that only a sample of the device would show, or all others."""
-        own = [count for fault, count in self.by_fault.items() if (FAULTS[fault] == UNSAMPLED) == unsampled]
+    def of(self, *, mixed: bool = False) -> Count:
+        """Sum up the single faults, or the mixtures of two, without those that no evidence of a server shows."""
+        own = [
+            count
+            for fault, count in self.by_fault.items()
+            if (" + " in fault) == mixed and fault not in UNSEEN
+        ]
         return Count(
             sum(count.turns for count in own),
             sum(count.right for count in own),
@@ -51,27 +60,33 @@ class Tally:
     def table(self) -> str:
         """The confusion matrix as text, and each error."""
         lines = [
-            f"faults that events show: {self.of(unsampled=False)}",
-            f"faults that only samples show: {self.of(unsampled=True)}",
+            f"single faults: {self.of()}",
+            f"mixtures of two: {self.of(mixed=True)}",
             f"turns with nothing wrong: {self.fine}, called bad: {self.called_bad}",
         ]
         for (fault, symptom), causes in sorted(self.found.items()):
-            count = self.by_fault[fault]
+            count = self.of(mixed=True) if fault == "mixture" else self.by_fault[fault]
             words = ", ".join(f"{cause} {n}" for cause, n in causes.most_common())
             lines.append(f"{fault:<16}{symptom:<9}{count.right / count.turns:>5.0%}  {words}")
         return "\n".join([*lines, *self.wrong])
 
 
 def judge_incidents(seeds: Iterable[int]) -> Tally:
-    """Play incidents of one fault each, in turn, and compare each bad turn's verdicts with the fault."""
+    """Play incidents of one fault each, every fourth of two, and compare each bad turn's verdicts with the faults."""
     tally, faults = Tally(), list(FAULTS)
     for seed in seeds:
-        _judge(tally, seed, faults[seed % len(faults)])
+        first = faults[seed % len(faults)]
+        if seed % 4:
+            _judge(tally, seed, first)
+        elif first not in UNSEEN:
+            second = random.Random(f"{seed} mixture").choice([f for f in faults if f not in (first, *UNSEEN)])
+            _judge(tally, seed, first, second)
     return tally
 
 
-def _judge(tally: Tally, seed: int, fault: str) -> None:
-    bad, good = incident(seed, fault)
+def _judge(tally: Tally, seed: int, *faults: str) -> None:
+    bad, good = incident(seed, *faults)
+    fault = " + ".join(faults)
     judged, without = verdicts(bad), verdicts(good)
     for turn in good.heard.keys() & without.keys():
         if good.heard[turn].delay_s <= RED_LINE_S and good.heard[turn].starved_s < EXCESS_S:
@@ -90,11 +105,14 @@ def _judge(tally: Tally, seed: int, fault: str) -> None:
                 continue
             verdict = found.get(symptom)
             cause, certainty = (verdict.cause, verdict.certainty) if verdict else ("none", "unknown")
-            right = cause in told(bad, fault, symptom)
+            right = any(cause in told(bad, one, symptom) for one in faults)
             count = tally.by_fault[fault]
             count.turns += 1
             count.right += right
-            tally.found[fault, symptom][cause + ("" if certainty == "seen" else f" ({certainty})")] += 1
+            if len(faults) > 1:
+                tally.found["mixture", symptom]["one of the two" if right else cause] += 1
+            else:
+                tally.found[fault, symptom][cause + ("" if certainty == "seen" else f" ({certainty})")] += 1
             if not right:
                 count.wrong_seen += certainty == "seen"
                 tally.wrong.append(
@@ -104,7 +122,8 @@ def _judge(tally: Tally, seed: int, fault: str) -> None:
 
 def told(bad: Incident, fault: str, symptom: str) -> frozenset[str]:
     """What may be said of a fault, with the events that there are."""
-    causes: frozenset[str] = getattr(FAULTS[fault], symptom)
+    without_sensor = fault in SENSORS and fault not in bad.sensors
+    causes: frozenset[str] = getattr(UNSAMPLED if without_sensor else FAULTS[fault], symptom)
     if not bad.text and "voice" in causes:
         causes |= {"thinking"}
     return causes
@@ -113,7 +132,8 @@ def told(bad: Incident, fault: str, symptom: str) -> frozenset[str]:
 def verdicts(played: Incident) -> dict[int, Judged]:
     """Judge the turns of the incident's listener, through the real decoder."""
     found: list[Judged] = []
-    table = TurnTable(Settings(), found.append)
+    samples = [msgspec.json.decode(line, type=Sample) for line in played.samples]
+    table = RecordedTable(Settings(), found.append, samples)
     for line in played.lines:
         event = ev.decode(line)
         assert isinstance(event, ev.Event)

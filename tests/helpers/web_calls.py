@@ -64,6 +64,9 @@ def pages(collector: Any = None, **changes: Any) -> Pages:
     values: dict[str, Any] = {
         "registry": registry,
         "streams": list,
+        "turns": lambda: b'{"turns":[]}\n',
+        "turn": lambda number: b'{"turn":{}}\n' if number == 17 else None,
+        "live": lambda since, packed: b'{"since":"%s"}' % since.encode(),
         "ready": lambda: (True, "ready"),
         "healthy": lambda: (True, "healthy"),
         "reload": lambda: (True, "reloaded"),

@@ -87,7 +87,12 @@ def test_what_a_webhook_says_is_text_in_every_group(kind: str, text: str) -> Non
     plain_one = said_by(kind, json.dumps(group).encode(), [])[1]
     for alert in group["alerts"]:
         alert["labels"] |= {"alertname": text, "device": text, "site": text, "cause": text}
-        alert["annotations"] |= {"summary": text, "description": text, "access": text.replace("`", "")}
+        alert["annotations"] |= {
+            "summary": text,
+            "why": text,
+            "description": text,
+            "access": text.replace("`", ""),
+        }
     sent, said = said_by(kind, json.dumps(group).encode(), ["zhang.san"])
     found, usual = shown(kind, said), shown(kind, plain_one)
     assert found.calls == [call for call in [FORMATS[kind].call] if call]
@@ -95,7 +100,7 @@ def test_what_a_webhook_says_is_text_in_every_group(kind: str, text: str) -> Non
     assert [one for one in found.formats if one != "/at"] == [*usual.formats, "code"]
     if kind == "dingtalk":
         assert sent["at"] == {"atMobiles": ["zhang.san"], "isAtAll": False}
-    assert folded(found.words).count(folded(line(text))) >= 4, found.words
+    assert folded(found.words).count(folded(line(text))) >= 5, found.words
     assert "Cf" not in map(unicodedata.category, json.dumps(sent, ensure_ascii=False))
     assert "\n" not in sent.get("markdown", {}).get("title", "")
 
@@ -132,7 +137,7 @@ def test_no_name_or_text_makes_a_message_longer_than_its_robot_takes(
             alert["labels"] |= dict.fromkeys(("alertname", "device", "site", "cause"), text)
         if where != "labels":
             alert["annotations"] = dict.fromkeys(
-                ("summary", "description", "access", "runbook", "dashboard_url"), text
+                ("summary", "why", "description", "access", "runbook", "dashboard_url"), text
             )
     robot = robots.of(Robot(kind=kind, url_file="u", mention=["13800000000"]))
     told = messages.compose(

@@ -72,6 +72,21 @@ def test_a_resolved_message_in_chinese_says_how_long_it_lasted():
 
 
 @pytest.mark.parametrize(
+    ("language", "first"),
+    [("en", "**Voice and picture are out of sync.** Mostly the network."), ("zh", "**声音与画面不同步。** 主要是网络。")],
+)  # fmt: skip
+def test_the_first_line_says_why_and_another_alert_where_it_says_otherwise(language, first):
+    group = json.loads(webhook(count=3))
+    whys = [("Mostly the network.", "主要是网络。")] * 2 + [("Mostly a CPU quota.", "主要是 CPU 配额。")]
+    for alert, (why, why_zh) in zip(group["alerts"], whys, strict=True):
+        alert["annotations"] |= {"why": why, "why_zh": why_zh}
+    lines = composed(json.dumps(group).encode(), language).text.splitlines()
+    assert lines[0] == first
+    said = whys[2][0 if language == "en" else 1]
+    assert [line.endswith(f" {said}") for line in lines if "CodecDrift" in line][:3] == [False, False, True]
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3605, "1 h 5 s"), (90061, "25 h 1 min")]
 )  # fmt: skip
 def test_durations_have_their_two_largest_parts(seconds, text):

@@ -19,6 +19,7 @@ import pytest
 from helpers.fake_robots import StandIn, webhook
 from helpers.hostile_http import ENDLESS, HEADS, hostile, unresolvable
 from helpers.waiting import wait_until
+from omniwatch.desk.child_process import free_port
 from omniwatch.notify.messages import Message
 from omniwatch.notify.metrics import Metrics
 from omniwatch.notify.outbox import Waiting
@@ -26,7 +27,6 @@ from omniwatch.notify.queue_file import NAME, QueueFile
 from omniwatch.notify.sender import Sender
 from omniwatch.notify.webhook_server import WebhookServer
 from omniwatch.settings.receivers import Notify, Robot
-from omniwatch.system.child_process import free_port
 
 PAGE = Message("g", "page", True, "标题", "words")
 TICKET = Message("h", "ticket", False, "title", "words")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -249,5 +250,25 @@ def test_an_answer_that_stops_without_its_end_mark_is_called_cut() -> None:
     async def main() -> None:
         app, _, _ = resuming(half)
         assert (await chat(app).over()).end_reason == "cut"
+
+    run(main())
+
+
+def test_heartbeats_follow_what_was_said_soon_and_then_seldom() -> None:
+    """They are what tells the server's TCP that a packet before them was lost."""
+
+    async def main() -> None:
+        app, _, _ = resuming(FakeServer(first_s=1.5))
+        loop = asyncio.get_running_loop()
+        call, bodies, said_at = chat(app), [], []
+        while not call.speech_ids:
+            seen = len(call.messages)
+            await call.until(lambda exchange, seen=seen: len(exchange.messages) > seen)
+            bodies += [message for message in call.messages[seen:] if message.get("body")]
+            said_at += [loop.time()] * (len(bodies) - len(said_at))
+        pauses = [after - before for before, after in itertools.pairwise(said_at)]
+        assert pauses[:4] == pytest.approx([0.02, 0.04, 0.06, 0.25])
+        call.leave()
+        await call.over()
 
     run(main())

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from omniwatch.centre import inventory
 from omniwatch.desk.backtest import rule_sets, rules
 from omniwatch.desk.link import scenario
 from omniwatch.doctor import config as doctor
 from omniwatch.doctor.device import AbsentError
-from omniwatch.fleet import inventory
 from omniwatch.settings import load
 from omniwatch.system import user_yaml
 from omniwatch.system.errors import UserError

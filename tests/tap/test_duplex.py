@@ -57,6 +57,7 @@ def test_a_duplex_conversation(tapped):
         (5.6, "played", 1, 1000),
         (6, "turn_end", 1, "completed"),
         (6.5, "played", 1, 2296),
+        (6.7, "interrupt"),
         (6.7, "played", 1, 950),
         (7, "stream_end", "disconnect"),
     ]
@@ -103,7 +104,12 @@ def test_what_asks_in_a_duplex_session(tapped, asking, turns):
 
 @pytest.mark.parametrize(
     ("status", "outcome"),
-    [("completed", "completed"), ("cancelled", "aborted"), ("failed", "failed"), ("incomplete", "other")],
+    [
+        ("completed", "completed"),
+        ("cancelled", "aborted"),
+        ("failed", "failed"),
+        ("incomplete", "incomplete"),
+    ],
 )
 def test_how_a_response_ended(tapped, status, outcome):
     tapped.connect(
@@ -237,7 +243,7 @@ def test_a_server_that_says_something_before_it_takes_the_session_up_leaves_no_s
 )
 def test_a_return_that_is_refused(tapped, answer, result):
     tapped.connect([*opening(8), resume(9, seq=-5), answers(9.5, **answer), disconnect(10)], REALTIME)
-    start, came_back, _ = tapped.events()
+    start, came_back, *_ = tapped.events()
     assert (start.t, came_back.result, came_back.last_good_id, came_back.outage_ms) == (9.5, result, 0, None)
 
 

@@ -104,7 +104,12 @@ def test_a_generation_that_fails(tapped):
         ],
         REALTIME,
     )
-    assert said(tapped.events())[1:-1] == [(2, "turn", 1), (3, "audio", 1, 80), (4, "turn_end", 1, "failed")]
+    assert said(tapped.events())[1:-1] == [
+        (2, "turn", 1),
+        (3, "audio", 1, 80),
+        (4, "fault"),
+        (4, "turn_end", 1, "failed"),
+    ]
 
 
 def test_servers_before_0_30_name_the_audio_otherwise(tapped):

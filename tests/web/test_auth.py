@@ -295,7 +295,20 @@ def test_without_a_wish_the_guard_changes_nothing() -> None:
         assert call(guard(WebConfig()), path) == call(app, path)
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/", "/streams.json", "/-/healthy", "/-/ready", "/nope"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/metrics",
+        "/",
+        "/streams.json",
+        "/turns.json",
+        "/live.json",
+        "/static/strings.json",
+        "/-/healthy",
+        "/-/ready",
+        "/nope",
+    ],
+)
 def test_every_page_asks_for_the_password(path: str) -> None:
     app = guard(WebConfig(users=(PROM,)))
     refused = call(app, path)

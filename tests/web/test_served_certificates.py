@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from helpers.waiting import wait_until
 from helpers.web_client import connect, get
 from helpers.web_files import TLS, Site, tls
-from omniwatch.system.child_process import ChildProcess, free_port
+from omniwatch.desk.child_process import ChildProcess, free_port
 from omniwatch.web.config import WatchedConfig
 from omniwatch.web.server import serve
 

@@ -30,6 +30,19 @@ class AlertmanagerError(UserError):
     """Alertmanager is not reached or refuses."""
 
 
+class GuardedError(AlertmanagerError):
+    """A server that answers nobody without a password, or by TLS alone."""
+
+
+def guard(answer: http.Answer, url: str) -> None:
+    """Raise GuardedError where the server wants what no setting has."""
+    if answer.status in (401, 403):
+        raise GuardedError(f"{url} wants a password (HTTP {answer.status})")
+    # What Go's servers, nginx and Apache say to plain HTTP where they serve TLS.
+    if answer.status == 400 and b"HTTPS" in answer.read(MAX_ANSWER_BYTES).upper():
+        raise GuardedError(f"{url} speaks TLS alone")
+
+
 class Receiver(msgspec.Struct, frozen=True):
     """A receiver that Alertmanager notifies of an alert."""
 
@@ -134,6 +147,8 @@ class Alertmanager:
             with http.ask(
                 self.url + path, timeout_s=self._timeout_s, body=body, headers=headers, context=context
             ) as answer:
+                if self._fleet is None:
+                    guard(answer, self.url)
                 if not answer.ok:
                     raise AlertmanagerError(f"{self.url}: HTTP {answer.status} {answer.reason}")
                 return answer.read(MAX_ANSWER_BYTES)

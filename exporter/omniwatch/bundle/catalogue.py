@@ -73,6 +73,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fault: Fault | Literal[""] = ""
     rank: int | None = None
     explains: tuple[Explained, ...] = ()
+    symptoms: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.rank is None) == (self.severity == "page"):

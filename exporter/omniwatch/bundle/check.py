@@ -22,7 +22,7 @@ from omniwatch.bundle.features import Feature, Tools
 from omniwatch.bundle.links import RulesFile
 from omniwatch.bundle.render import Files
 from omniwatch.settings import Settings
-from omniwatch.system import rooted, user_yaml
+from omniwatch.system import parts, rooted, user_yaml
 
 TOOL_TIMEOUT_S = 120.0
 CENTRES_RULES = ("fleet.rules", "centre-held.rules")
@@ -269,9 +269,8 @@ def summary(results: Iterable[Result]) -> str:
 
 def check_delivery(settings: Settings) -> list[Result]:
     """Check that a page reaches a person with these settings."""
-    wrong = [
-        Result(Status.FAILED, "delivery", "omniwatch.yaml", fault) for fault in delivery.faults(settings)
-    ]
+    faults = (*delivery.faults(settings), *parts.lacking(settings))
+    wrong = [Result(Status.FAILED, "delivery", "omniwatch.yaml", fault) for fault in faults]
     return wrong or [Result(Status.OK, "delivery", "omniwatch.yaml")]
 
 

@@ -30,7 +30,7 @@ from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.core.stream import EARS
 from omniwatch.host import cgroup, systemd
 from omniwatch.settings import Settings, SettingsError, digest, load
-from omniwatch.system import rooted
+from omniwatch.system import parts, rooted
 from omniwatch.system.dbus import BusError
 
 UNAUTHORIZED = 'omni_resume_strangers_total{reason="unauthorized"}'
@@ -59,6 +59,8 @@ def findings(root: Path = Path("/"), config: Path | None = None) -> Iterator[Fin
         yield Unseen("configuration", False, f"{error.filename}: {error.strerror}")
     # What does not hold keeps nobody from looking at the rest, at the addresses and units of the defaults.
     if root == Path("/"):
+        for lack in parts.lacking(settings or Settings()):
+            yield Finding("program", False, lack)
         yield from running_here(settings or Settings(), root, holds=settings is not None)
     elif settings:
         yield from delivered(settings)
@@ -143,7 +145,7 @@ def delivered(settings: Settings) -> Iterator[Finding]:
 
 def firing(alerts: Iterable[Alert]) -> Iterator[Finding]:
     """Say what fires on a device by its Alertmanager, since when, and to which receivers it goes."""
-    found = [alert for alert in alerts if alert.labels.get("severity") != "none"]
+    found = [alert for alert in alerts if alert.labels.get("severity") not in ("none", "state")]
     if not found:
         yield Finding("firing", True, "nothing")
     for alert in sorted(found, key=lambda one: (one.labels.get("severity", ""), one.starts_at)):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import compileall
 import difflib
+import re
 import shutil
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ from omniwatch.bundle.units import Asked
 from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.host import memory
 from omniwatch.settings import Server, Settings, SettingsError
-from omniwatch.system import rooted
+from omniwatch.system import parts, rooted
 
 
 class Plan(NamedTuple):
@@ -53,6 +55,7 @@ def plan(asked: Asked, *, force: bool = False, as_diff: bool = False) -> Plan:
     """
     root = asked.root
     wanted = items(asked)
+    _keep_what_is_started(asked, wanted)
     bundle = _bundle(asked) if asked.with_prometheus else {}
     services = {item.path.name: item.content.decode() for item in wanted if _is_service(item)}
     systemctl.verify(services, root)
@@ -60,6 +63,20 @@ def plan(asked: Asked, *, force: bool = False, as_diff: bool = False) -> Plan:
     before = installed_files.settled(root, listed) if listed else None
     changes = pending(root, before, wanted, force=force or as_diff)
     return Plan(asked, wanted, bundle, listed, before, changes, leftovers(before, wanted, asked))
+
+
+def _keep_what_is_started(asked: Asked, wanted: Iterable[Item]) -> None:
+    """Refuse to leave out the middleware that the model server's unit starts: the server would not start again. Raises InstallError."""
+    if asked.config.resume.middleware or is_packaged(asked.root):
+        return
+    path = UNITS / asked.config.server.unit
+    unit = next((item.content for item in wanted if item.path == path), b"")
+    with suppress(OSError):
+        unit = unit or rooted.read(asked.root, path)
+    if re.search(rb"^[^#\n]*omniwatch\.resume", unit, re.MULTILINE):
+        raise InstallError(
+            f"{rooted.shown(asked.root, path)}: starts omniwatch.resume.Resume: {parts.RESUME.how} in {CONFIG} first"
+        )
 
 
 def _is_service(item: Item) -> bool:

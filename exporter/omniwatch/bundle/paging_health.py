@@ -94,7 +94,9 @@ def judged(
     link = [_excused(one, bundle_is_well=bundle_is_well) for one in chain.alertmanager()]
     yield from link
     if is_awaited:
-        broken = [one.what for one in (*prometheus, *link) if one.ok is not True and one.what != "scraping"]
+        # The heartbeat shows of a guarded Prometheus that it evaluates, and reaches Alertmanager.
+        looked_at = [one for one in prometheus if not isinstance(one, Unseen)]
+        broken = [one.what for one in (*looked_at, *link) if one.ok is not True and one.what != "scraping"]
         yield chain.heartbeat(broken)
 
 
@@ -135,6 +137,11 @@ class _Chain:
             for one in (answers.runtime, answers.config, answers.groups, answers.targets)
             if isinstance(one, Unanswered)
         ]
+        if silent and silent[0].guarded and self._is_awaited:
+            yield Unseen(
+                "Prometheus", False, f"{silent[0].why}: not asked what it runs; the heartbeat is looked at"
+            )
+            return
         if silent:
             yield Finding("Prometheus", False if self._is_awaited else None, silent[0].why)
             return
@@ -225,6 +232,9 @@ class _Chain:
         for server, alerts in answers.alerts:
             if ALERTMANAGER.unit in self._down and answers.routing is not None:
                 yield Finding("Alertmanager", None, f"not asked: {ALERTMANAGER.unit} does not run")
+            elif isinstance(alerts, Unanswered) and alerts.guarded and self._is_awaited:
+                yield Unseen("Alertmanager", False, f"{alerts.why}: not asked what it runs and what fires")
+                yield from self._reached(server.url)
             elif isinstance(alerts, Unanswered):
                 yield Finding("Alertmanager", False if self._is_awaited else None, alerts.why)
             else:
@@ -282,7 +292,9 @@ class _Chain:
         if broken:
             return Finding(what, None, f"not judged: {broken[0]} comes first")
         runtime = self._answers.runtime
-        assert not isinstance(runtime, Unanswered)
+        began_t = (
+            NEVER if isinstance(runtime, Unanswered) else max(runtime.start_time, runtime.last_config_time)
+        )
         within_s = BEAT_S + INTERVALS * self._settings.alerts.evaluation_interval_s
         for server, alerts in self._answers.alerts:
             assert not isinstance(alerts, Unanswered)
@@ -290,7 +302,7 @@ class _Chain:
             last = max((one for one in seen if one), default=None)
             if last and (self._now - last).total_seconds() <= within_s:
                 continue
-            if (self._now - max(runtime.start_time, runtime.last_config_time)).total_seconds() <= within_s:
+            if (self._now - began_t).total_seconds() <= within_s:
                 return Finding(what, None, "has not begun: Prometheus was started or reloaded just now")
             since = f"since {_at(last)}" if last else "at all"
             return Finding(what, False, f"Alertmanager at {server.url} has not seen the Watchdog {since}")

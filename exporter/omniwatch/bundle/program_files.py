@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import omniwatch
 from omniwatch.bundle import data
+from omniwatch.settings import Settings
+from omniwatch.system import parts
 from omniwatch.system.errors import UserError
 
 HOME = PurePosixPath("/opt/omniwatch")
@@ -22,7 +24,10 @@ NAME = "omniwatch"
 
 DESK_ONLY = (
     *("client", "desk"),
-    *(f"_data/deploy/{name}" for name in ("clients", "link", "packaging", "setup.sh")),
+    *(
+        f"_data/deploy/{name}"
+        for name in ("ansible", "clients", "compose", "container", "link", "packaging", "quadlet", "setup.sh")
+    ),
 )
 """What no device needs of this package: folders and files below it."""
 
@@ -46,8 +51,8 @@ class PayloadError(InstallError):
     """The running program cannot be copied."""
 
 
-def program(python: PurePosixPath) -> list[Item]:
-    """Everything below /opt/omniwatch, and the command. Raises PayloadError."""
+def program(python: PurePosixPath, config: Settings) -> list[Item]:
+    """Everything below /opt/omniwatch, and the command, with the parts that the settings ask for. Raises PayloadError."""
     major, minor = sys.version_info[:2]
     site = HOME / f"venv/lib/python{major}.{minor}/site-packages"
     settings = f"home = {python.parent}\ninclude-system-site-packages = false\nversion = {major}.{minor}\n"
@@ -60,12 +65,14 @@ def program(python: PurePosixPath) -> list[Item]:
         # For a model server's PYTHONPATH: this package and no other, so that the server keeps its own libraries.
         Item(HOME / "tap" / NAME, link=f"../venv/lib/python{major}.{minor}/site-packages/{NAME}"),
         Item(PurePosixPath("/usr/local/bin/omniwatch"), link=str(HOME / "bin/omniwatch")),
-        *(Item(site / name, path.read_bytes()) for name, path in sorted(_modules().items())),
+        *(Item(site / name, path.read_bytes()) for name, path in sorted(_modules(config).items())),
     ]
 
 
-def _modules() -> dict[str, Path]:
+def _modules(config: Settings) -> dict[str, Path]:
     """Every file that a device needs of this package and of what it requires, by its path below site-packages."""
+    if lacks := list(parts.lacking(config)):
+        raise PayloadError("\n".join(lacks))
     found: dict[str, Path] = {}
     for distribution in _needed(NAME, set()):
         if distribution.files is None:
@@ -78,12 +85,17 @@ def _modules() -> dict[str, Path]:
         # What a build once copied beside an editable installation may be older than the clone.
         found = {name: path for name, path in found.items() if not name.startswith(f"{NAME}/")}
         found |= _from_a_clone()
-    return {name: path for name, path in found.items() if not is_for_desk(name)}
+    absent = [part for part in parts.TABLE if not part.is_wanted(config)]
+    return {
+        name: path
+        for name, path in found.items()
+        if not is_for_desk(name) and not any(part.has(name.removeprefix(f"{NAME}/")) for part in absent)
+    }
 
 
 def is_for_desk(name: str) -> bool:
     """Whether a file, by its path below site-packages, belongs to the desk alone."""
-    return any(name == f"{NAME}/{part}" or name.startswith(f"{NAME}/{part}/") for part in DESK_ONLY)
+    return any(name == f"{NAME}/{place}" or name.startswith(f"{NAME}/{place}/") for place in DESK_ONLY)
 
 
 def _is_left_out(name: str) -> bool:

@@ -50,7 +50,11 @@ class _PanelOf(Mapping[str, Place]):
 
 
 def render(
-    settings: Settings, root: Path | None = None, only: Collection[PurePosixPath] | None = None
+    settings: Settings,
+    root: Path | None = None,
+    only: Collection[PurePosixPath] | None = None,
+    *,
+    is_cluster: bool = False,
 ) -> dict[PurePosixPath, str]:
     """Render every template below alerts/ and deploy/, expand the dashboards to Grafana's JSON and add the runbooks as
     they are, in the order of their paths. With `only`, these files of `paths` alone.
@@ -59,6 +63,7 @@ def render(
 
     - the fields of `settings`; a webhook that is not set is the bridge's
     - `defaults`: the settings' defaults
+    - `is_cluster`: whether Prometheus scrapes the nodes of a Kubernetes cluster, not one device
     - `profile`: the model server's
     - `panel_of`: by an alert's name the panel that shows it
     - `catalogue` of alerts, and its `worst_first`, `by_fault` and `inhibitions`
@@ -69,7 +74,7 @@ def render(
     sources = _sources(root)
     environment = _environment(root)
     variables: dict[str, Any] = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    variables["defaults"] = Settings()
+    variables |= {"defaults": Settings(), "is_cluster": is_cluster}
     try:
         variables["catalogue"] = alerts = catalogue.load(root)
     except catalogue.CatalogueError as error:

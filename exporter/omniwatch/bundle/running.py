@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from omniwatch.bundle.durations import seconds
+
 SECRET = "<secret>"
 """What a server shows in a secret's place, which may be the whole of an address."""
 OPTIONAL = frozenset(
@@ -21,9 +23,6 @@ OPTIONAL = frozenset(
     )
 )
 """Keys that a server does not fill in by itself: one that runs and is not written is a difference."""
-_DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+")
-_PART = re.compile(r"(\d+)(ms|[smhdwy])")
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _TOKEN = re.compile(
     r"""
     \#[^\n]* | \s+ | [(),]
@@ -102,19 +101,12 @@ def _is_same(written: Any, runs: Any, folder: str) -> bool:
     one, other = str(written), str(runs)
     if one == other or SECRET in other or other.lower() == one.lower() in ("true", "false"):
         return True
-    if _DURATION.fullmatch(one) and _DURATION.fullmatch(other):
-        return seconds(one) == seconds(other)
+    if (length_s := seconds(one)) is not None and length_s == seconds(other):
+        return True
     if other.startswith("/") and folder:
         return posixpath.normpath(posixpath.join(folder, one)) == posixpath.normpath(other)
     # An address without a path is written with one.
     return one.rstrip("/") == other.rstrip("/") and "://" in one
-
-
-def seconds(text: str) -> float | None:
-    """Return a duration of Prometheus' in seconds; None for any other text."""
-    if not _DURATION.fullmatch(text):
-        return None
-    return sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text))
 
 
 def rule_differences(written: Mapping[str, Any], groups: Sequence[Group]) -> Iterator[str]:
@@ -160,7 +152,8 @@ def meaning(expression: str) -> Counter[str]:
         if kind == "text":
             found[repr(_unquoted(text))] += 1
         elif kind == "duration":
-            found[f"{seconds(text):g} s"] += 1
+            length_s = seconds(text)
+            found[text if length_s is None else f"{length_s:g} s"] += 1
         elif kind == "number":
             found[f"{float(int(text, 16) if text.startswith('0x') else text):g}"] += 1
         elif kind == "word":

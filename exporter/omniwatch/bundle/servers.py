@@ -24,9 +24,10 @@ T = TypeVar("T")
 
 
 class Unanswered(NamedTuple):
-    """A question without an answer, and why in a line."""
+    """A question without an answer, and why in a line; `guarded` where one came, but only for those who have a password, or TLS."""
 
     why: str
+    guarded: bool = False
 
 
 class Page(NamedTuple):
@@ -129,7 +130,7 @@ def _answer(question: Callable[[], Any]) -> Any:
     try:
         return question()
     except (OSError, UserError) as error:
-        return Unanswered(str(error))
+        return Unanswered(str(error), isinstance(error, alertmanager.GuardedError))
 
 
 def _page(url: str, timeout_s: float) -> Page:
@@ -143,6 +144,7 @@ def _page(url: str, timeout_s: float) -> Page:
 def _prometheus(url: str, timeout_s: float, name: str, of: type[T]) -> T:
     try:
         with http.ask(f"{url}/api/v1/{name}", timeout_s=timeout_s) as answer:
+            alertmanager.guard(answer, url)
             if not answer.ok:
                 raise http.HttpError(f"{url}: HTTP {answer.status}")
             body = answer.read(MAX_BYTES)

@@ -84,7 +84,7 @@ def arrive(
     commands, faults = [], []
     _sweep_accounts(root)
     if rooted.stat_of(root, _PASSWD) and shutil.which("systemd-sysusers"):
-        faults = _change_accounts(root, ["systemd-sysusers"], "--root={}", "omniwatch.conf")
+        faults = _change_accounts(root, ["systemd-sysusers"], ["--root={}"], "omniwatch.conf")
     if running(root):
         commands += [
             ["systemd-tmpfiles", "--create", "omniwatch.conf"],
@@ -158,7 +158,8 @@ def forget(root: Path, units: Iterable[str], *, account: bool) -> list[str]:
         commands += [["systemctl", "daemon-reload"], *(["systemctl", "reset-failed", unit] for unit in units)]
     done = [fault for fault in _all(commands) if "reset-failed" not in fault]
     if account and _has_account(root):
-        done += _change_accounts(root, ["userdel"], "--prefix={}", ACCOUNT)
+        # shadow 4.8 (Ubuntu 22.04) takes the prefix in this form alone.
+        done += _change_accounts(root, ["userdel"], ["-P", "{}"], ACCOUNT)
     return done
 
 
@@ -176,7 +177,7 @@ def _sweep_accounts(root: Path) -> None:
         rooted.remove_staged(root, _ETC, [path.name for path in _ACCOUNTS])
 
 
-def _change_accounts(root: Path, command: list[str], option: str, name: str) -> list[str]:
+def _change_accounts(root: Path, command: list[str], options: list[str], name: str) -> list[str]:
     """Run what changes accounts. Such a program follows an image's links out of it: there it gets copies of the files, and what it
     changed in them is taken over.
     """
@@ -190,12 +191,16 @@ def _change_accounts(root: Path, command: list[str], option: str, name: str) -> 
                 copy = rooted.shown(Path(directory), path)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(before[path] if path != _GSHADOW else _of_groups(root, before[path]))
-        faults = _all([[*command, option.format(directory), name]])
+        faults = _all([[*command, *(option.format(directory) for option in options), name]])
         for path in _ACCOUNTS:
             copy = rooted.shown(Path(directory), path)
-            if copy.exists() and (after := copy.read_bytes()) != before.get(path):
-                found = rooted.stat_of(root, path)
-                mode = stat.S_IMODE((found or copy.stat()).st_mode)
+            if not copy.exists():
+                continue
+            # systemd 249 makes a gshadow that not even its owner may read: in a user's image, the next command could not.
+            copy.chmod(stat.S_IMODE(copy.stat().st_mode) | 0o600)
+            found = rooted.stat_of(root, path)
+            mode = stat.S_IMODE((found or copy.stat()).st_mode)
+            if (after := copy.read_bytes()) != before.get(path):
                 rooted.replace(root, path, after, mode=mode, like=found)
     return faults
 

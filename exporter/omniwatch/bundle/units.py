@@ -94,7 +94,7 @@ def _sidecar(asked: Asked, files: Files) -> list[Item]:
             Item(etc / folder / "omniwatch.conf", files[_DEPLOY / name].encode(), kind="unit")
             for folder, name in (("sysusers.d", "sysusers.conf"), ("tmpfiles.d", "tmpfiles.conf"))
         ),
-        *program_files.program(interpreter.find(asked.root)),
+        *program_files.program(interpreter.find(asked.root), asked.config),
     ]
 
 

@@ -9,13 +9,14 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from omniwatch import __version__
-from omniwatch.system import needed, places
+from omniwatch.system import needed, parts, places
 from omniwatch.system.errors import UserError
 from omniwatch.system.terminal import escaped
 
@@ -195,10 +196,10 @@ def web_config_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 DEVICE = Path(__file__).parent
 DESK = DEVICE.parent / "desk" / "cli"
-"""Folders of commands. A device has the first alone; the second is found by its path, so that no import leads into the desk."""
+"""Folders of commands, found by their paths, so that no import leads into the second. Parts that a device may have bring more."""
 
 DESK_COMMANDS = (
-    *("advise", "backtest", "bench", "dashboards", "demo", "explain"),
+    *("advise", "backtest", "bench", "curves", "dashboards", "demo"),
     *("link", "plan", "probe", "simulate", "slice"),
 )
 """What a device answers for in one line, as it has no folder to look into."""
@@ -209,21 +210,22 @@ class _Shown(click.ClickException):
 
 
 class Commands(click.Group):
-    """The modules of the folders DEVICE and DESK, each holding one click command named `command`."""
+    """The modules of the folders DEVICE and DESK, and of parts, each holding one click command named `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands without importing them."""
-        return sorted([*commands_in(DEVICE), *commands_in(DESK)])
+        return sorted([*of_device(), *commands_in(DESK)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the one that was asked for."""
-        for folder in (DEVICE, DESK):
-            if cmd_name in commands_in(folder):
-                command: click.Command = importlib.import_module(commands_in(folder)[cmd_name]).command
-                return command
+        for known in (of_device(), commands_in(DESK)):
+            if cmd_name in known:
+                return imported(known[cmd_name])
         # A shell that completes a line is told nothing.
-        if cmd_name in DESK_COMMANDS and not ctx.resilient_parsing:
-            raise UserError(NOT_ON_A_DEVICE.format(cmd_name))
+        if not ctx.resilient_parsing:
+            refuse_absent("", cmd_name)
+            if cmd_name in DESK_COMMANDS:
+                raise UserError(NOT_ON_A_DEVICE.format(cmd_name))
         return None
 
     def resolve_command(
@@ -238,7 +240,8 @@ class Commands(click.Group):
             name = args[0]
             if name.startswith("-"):
                 raise
-            close = closest(name, [*self.list_commands(ctx), *DESK_COMMANDS])
+            absent = [name for part in parts.TABLE if not part.group for name in part.commands]
+            close = closest(name, [*self.list_commands(ctx), *absent, *DESK_COMMANDS])
             hint = f'the closest is "{close}"' if close else "`omniwatch --help` lists all"
             raise UserError(f'no command "{name}"; {hint}') from error
 
@@ -257,11 +260,18 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with its module's first line, read without importing what the command needs."""
-        for title, folder in (("On a device", DEVICE), ("At a desk", DESK)):
-            rows = [(name, _first_line(folder, module)) for name, module in commands_in(folder).items()]
+        for title, known in (("On a device", of_device()), ("At a desk", commands_in(DESK))):
+            rows = [(name, _first_line(module)) for name, module in known.items()]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+def of_desk(module: str, asked: str) -> ModuleType:
+    """Import a module of the desk's for an option of a device's command. Raises UserError on a device."""
+    if not DESK.is_dir():
+        raise UserError(NOT_ON_A_DEVICE.format(asked))
+    return importlib.import_module(".".join(("omniwatch", DESK.parent.name, module)))
 
 
 def commands_in(folder: Path) -> dict[str, str]:
@@ -271,8 +281,32 @@ def commands_in(folder: Path) -> dict[str, str]:
     return {name.replace("_", "-"): f"{package}.{name}" for name in names}
 
 
-def _first_line(folder: Path, module: str) -> str:
-    path = folder / module.rpartition(".")[2]
+def of_parts(group: str) -> dict[str, str]:
+    """Return the commands that parts of this program add to a group ("" for `omniwatch` itself), and the module of each."""
+    folders = [parts.PACKAGE / part.folder / "cli" for part in parts.TABLE if part.group == group]
+    return {name: module for folder in folders for name, module in commands_in(folder).items()}
+
+
+def of_device() -> dict[str, str]:
+    """Return the commands of this device in the order of their names, and the module of each."""
+    return dict(sorted({**commands_in(DEVICE), **of_parts("")}.items()))
+
+
+def refuse_absent(group: str, name: str) -> None:
+    """Raise UserError for a command of a part that this program lacks: it says how to get it."""
+    for part in parts.TABLE:
+        if part.group == group and name in part.commands:
+            raise UserError(f"{f'{group} {name}'.strip()}: {part.absence()}")
+
+
+def imported(module: str) -> click.Command:
+    """Return the command of a module."""
+    command: click.Command = importlib.import_module(module).command
+    return command
+
+
+def _first_line(module: str) -> str:
+    path = DEVICE.parent.parent.joinpath(*module.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     with source.open(encoding="utf-8") as file:
         return file.readline().strip().strip('"')

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
-from omniwatch.cli import hear_verbose, is_given, os_error, settings_option, shows_progress
+from omniwatch.cli import hear_verbose, is_given, of_desk, os_error, settings_option, shows_progress
 from omniwatch.system.errors import UserError
 from omniwatch.system.terminal import escaped
+
+KUSTOMIZATION = "base/kustomization.yaml"
+"""In a folder of `omniwatch render --kubernetes`."""
 
 
 @click.command()
@@ -52,7 +54,8 @@ def command(
     vmalert and vmagent the files of a fleet. A tool that is missing is named and is not a failure. Each tool is asked what it
     knows. Where a site uses what its tool is too old for, a line says what is needed, and the check has failed. The links of
     alerts and panels have to lead to a dashboard, a panel and a runbook page of the same bundle. DIR is the root of the links in
-    it. How a rule, a dashboard or a runbook page is written is not judged.
+    it. How a rule, a dashboard or a runbook page is written is not judged. A folder of `omniwatch render --kubernetes` is known by its
+    base; --unit-tests has no effect on it.
 
     Where there is a configuration file, only what this device uses is judged. No file of a centre is, nor of an agent that
     the device does not have. With --centre only what a centre uses is.
@@ -79,7 +82,9 @@ def command(
         raise click.UsageError("DIR is rendered already: give it or --config.file, not both.")
     try:
         site = settings.load(None if directory and not vllm else config_file)
-        program = _program(vllm) if vllm else None
+        program = profiles.program(vllm) if vllm else None
+        if program and ("/" not in str(program) or not program.exists()):
+            raise UserError(f"{vllm}: No such file or directory")
         profile = profiles.load(site.server.profile)
         files = None if directory else inline_secrets.checked(render.render(site), site)
         with ThreadPoolExecutor(1) as beside:
@@ -88,7 +93,9 @@ def command(
             is_known = centre or (config_file is not None and directory is None)
             unused = check.unused(site, centre=centre) if is_known else ()
             needed = check.NEEDS if is_known else ("alertmanager",)
-            if directory:
+            if directory and (directory / KUSTOMIZATION).is_file():
+                results = of_desk("kubernetes", "check of objects of Kubernetes").check_folder(directory)
+            elif directory:
                 results = check.check(
                     directory, unit_tests=unit_tests, unused=unused, needed=needed, progress=_tell
                 )
@@ -110,14 +117,6 @@ def command(
             click.echo(escaped(str(result)))
     click.echo(check.summary(results))
     ctx.exit(check.exit_code(results))
-
-
-def _program(name: str) -> Path:
-    """Return where a program is that is named as a shell would: without a slash it is looked for in PATH."""
-    path = Path(name).absolute() if "/" in name else Path(shutil.which(name) or name)
-    if "/" not in str(path) or not path.exists():
-        raise UserError(f"{name}: No such file or directory")
-    return path
 
 
 def _tell(done: int, of: int) -> None:

@@ -37,6 +37,12 @@ from omniwatch.system.log import FORMATS, LEVELS
     envvar="STATE_DIRECTORY",
     help="Keeps counters and positions over restarts; without it, they start over. [default: $STATE_DIRECTORY]",
 )
+@click.option(
+    "--runtime-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="RUNTIME_DIRECTORY",
+    help="Keeps samples of the device, device.jsonl; without it, in memory alone. [default: $RUNTIME_DIRECTORY]",
+)
 @click.option("--log.level", "log_level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log.format", "log_format", type=click.Choice(FORMATS), default="logfmt", show_default=True)
 def command(
@@ -47,6 +53,7 @@ def command(
     web_config: Path | None,
     telemetry_path: str,
     state_dir: Path | None,
+    runtime_dir: Path | None,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -64,9 +71,11 @@ def command(
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     from omniwatch import host
+    from omniwatch.bundle import data
     from omniwatch.host.certificates import Certificates, of_settings
+    from omniwatch.host.sample import Sampler
     from omniwatch.settings import Settings, digest, load
-    from omniwatch.sidecar import state_lock
+    from omniwatch.sidecar import device_log, mounts, state_lock
     from omniwatch.sidecar.loop import Sidecar, in_directory
     from omniwatch.sources import Source
     from omniwatch.sources.spec import open_source
@@ -90,6 +99,13 @@ def command(
             click.echo(f"{config_file or 'the defaults'}: the configuration is good")
             return
         log.setup(log_level, log_format)
+        if mounts.IN_IMAGE in os.environ:
+            specs = sources or settings.sources
+            mounts.refuse(specs)
+            if state_dir is not None and not os.access(state_dir, os.W_OK | os.X_OK):
+                state_dir = None
+            for line in mounts.missing(specs, state_dir):
+                logging.getLogger("omniwatch").warning("not mounted: %s", line)
         state_file = None if state_dir is None else in_directory(state_dir)
         if state_dir is not None:
             state_lock.hold(state_dir)
@@ -102,6 +118,8 @@ def command(
             host=lambda settings: (
                 host.Host({**host.discover(settings), "certificates": certificates(settings)}).collect
             ),
+            sampler=Sampler,
+            device_file=None if runtime_dir is None else runtime_dir / device_log.NAME,
         )
         registry = CollectorRegistry()
         registry.register(sidecar)
@@ -111,12 +129,16 @@ def command(
         pages = Pages(
             registry,
             sidecar.streams,
+            sidecar.turns,
+            sidecar.turn,
+            sidecar.live,
             sidecar.ready,
             sidecar.healthy,
             sidecar.reload,
             telemetry_path,
             hosts=lambda: (sidecar.table.settings.site.device, *sidecar.table.settings.site.hosts),
             digest=lambda: digest(sidecar.table.settings),
+            runbooks=data.root() / "runbooks",
         )
         server = serve(listen or [settings.site.exporter], make_app(pages), web)
     except OSError as error:

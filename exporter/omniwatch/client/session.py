@@ -152,7 +152,9 @@ class Session:
         """Process bytes of a connection that completed these frames, if any."""
         if conn not in self._asked or not self.stream:
             return
-        if self._mode is _Mode.RECEIVING or frames:
+        if frames:
+            self._data_at = now
+        if self._mode is _Mode.RECEIVING or self._is_return(conn, frames):
             self._receive(now, conn)
         spoken, dry_at = self.buffer.spoken, self.buffer.playout.dry_at
         for frame in frames:
@@ -170,6 +172,10 @@ class Session:
             self._handler.resumed(result, now - self._lost_at, now - self._reconnect_at, late_s)
             self._lost_at = None
         self._check_end(now)
+
+    def _is_return(self, conn: int, frames: list[Frame]) -> bool:
+        """Tell whether frames end an outage. Heartbeats of the lost connection do not: its speech may be held up behind a loss."""
+        return any(frame.kind != Kind.IDLE or conn in self._results for frame in frames)
 
     def closed(self, now: float, conn: int) -> None:
         """Process the end of a connection, or that it could not be established."""

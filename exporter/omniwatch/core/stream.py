@@ -11,6 +11,7 @@ from omniwatch.core.drift import Player
 from omniwatch.core.integrity import FrameWatch
 from omniwatch.core.picture_clock import PictureClock
 from omniwatch.core.trend import Trend
+from omniwatch.events import Audio
 
 TURNS_KEPT = 8
 """Turns of a stream that are known to have begun; a listener who speaks up has seldom more than two under way."""
@@ -26,12 +27,25 @@ EARS = ("client", "kernel", "sent")
 """How the listener's curves are known, the best first: by its client, by the server's kernel, by what was sent."""
 
 
+class LastBad(NamedTuple):
+    """The newest turn of a stream that was bad, with its worst verdict."""
+
+    number: int
+    t: float
+    """When it began."""
+    symptom: str
+    cause: str
+    excess_ms: float
+
+
 class Pending(NamedTuple):
     """An answer whose first speech was sent and has not arrived, as far as is known."""
 
     turn: Turn
     asked_t: float
     sent_t: float
+    interrupts: bool = False
+    """Whether the user had spoken up before asking."""
 
 
 @dataclass(slots=True)
@@ -63,6 +77,8 @@ class Stream:
     turn_open: bool = False
     """`turn` has not ended at the server: a player with nothing to play is starving."""
 
+    handed: list[Audio] = field(default_factory=list)
+    """Speech of `turn` that was handed over, and that the turn's record has not taken yet."""
     picture: PictureClock = field(default_factory=PictureClock)
     player: Player = field(default_factory=Player)
     frames: FrameWatch = field(default_factory=FrameWatch)
@@ -94,6 +110,32 @@ class Stream:
     """Whether the client says when it starves: the model's underruns are then not counted."""
     worst_heard_ms: float = 0.0
     """`worst_ms` when something last arrived."""
+
+    is_interrupted: bool = False
+    """The user spoke up during `turn`."""
+    is_cut_off: bool = False
+    """And the client plays no more of it."""
+    interrupt_t: float = 0.0
+    stale_t: float = 0.0
+    """When speech of `turn` was last handed over, from `interrupt_t` on."""
+    sent_then_ms: float = 0.0
+    """How much of `turn` had been sent when the user spoke up."""
+    unheard_s: float | None = None
+    """How much of that had not been heard; None once it is counted. The client may still correct it."""
+    early_t: float | None = None
+    """When the user spoke up though the question that waits has no answer yet."""
+    spoke_up: bool = False
+    """The user spoke up, and has asked nothing since."""
+    asks_anew: bool = False
+    """The question that waits was asked after the user spoke up."""
+
+    underrun_s: float = 0.0
+    """Its share of the total: for how long its listener had nothing to hear in the middle of a turn."""
+    resumed_t: float = 0.0
+    """When its client last came back."""
+    resumed: str | None = None
+    """What the client was given then: one of RESUME_RESULTS."""
+    bad: LastBad | None = None
 
     @property
     def ear(self) -> str:
@@ -167,7 +209,13 @@ class Stream:
         self.answers.set_back(by_s)
         self.picture.set_back(by_s)
         self.player.set_back(by_s)
-        self.pending = [Pending(turn, asked - by_s, sent - by_s) for turn, asked, sent in self.pending]
+        self.interrupt_t, self.stale_t = self.interrupt_t - by_s, self.stale_t - by_s
+        self.early_t = None if self.early_t is None else self.early_t - by_s
+        self.resumed_t -= by_s
+        self.bad = self.bad and self.bad._replace(t=self.bad.t - by_s)
+        self.pending = [
+            one._replace(asked_t=one.asked_t - by_s, sent_t=one.sent_t - by_s) for one in self.pending
+        ]
         self.trend = Trend()
 
     def follow_clock(self, ahead: float) -> None:
@@ -192,7 +240,7 @@ class Stream:
 
     def silent_s(self, now: float) -> float:
         """Return for how long this listener has waited for speech that is due; 0 when none is."""
-        if not (self.asked or (self.speaking and self.turn_open)):
+        if not (self.asked or (self.speaking and self.turn_open and not self.is_cut_off)):
             return 0.0
         heard_until = self.player.silent_from() if self.speaking else 0.0
         return max(0.0, now - max(heard_until, self.asked_t if self.asked else 0.0))

@@ -17,11 +17,12 @@ from omniwatch.core.integrity import is_corrupt
 from omniwatch.core.picture_clock import PictureClock
 from omniwatch.core.state import State
 from omniwatch.core.stream import TURNS_KEPT, Pending, Stream
-from omniwatch.core.totals import Totals, outcome_of
+from omniwatch.core.totals import CALLED, FAULTS, NOT_OURS, RESUME_RESULTS, Totals, bounded, outcome_of
 from omniwatch.core.trend import Trend
+from omniwatch.core.turns import JUMP_MS, Turns, TurnsState
 from omniwatch.frames import ID_MASK, distance
 from omniwatch.settings import Settings
-from omniwatch.settings.histograms import RTT_EDGES
+from omniwatch.settings.histograms import INTERRUPTION_EDGES, RTT_EDGES
 
 TRACKED_PER_SLOT = 16
 """Streams followed for the counters' sake, as a multiple of those that have series: what bounds memory."""
@@ -36,8 +37,11 @@ GUESSES = ("framework", "model")
 class StreamTable:
     """Live streams and the totals over all that ever were. Feed it events in the order they were read."""
 
-    def __init__(self, settings: Settings, state: State | None = None) -> None:
+    def __init__(
+        self, settings: Settings, state: State | None = None, turns: TurnsState | None = None
+    ) -> None:
         self.state = state or State(Totals.empty(settings.alerts.drift_page_ms))
+        self.turns = Turns(self.state.totals, turns or TurnsState())
         self.configure(settings)
         self._handlers: dict[type[Any], Callable[[Stream, Any], None]] = {
             events.StreamStart: self._stream_start,
@@ -46,9 +50,10 @@ class StreamTable:
             events.Audio: self._audio,
             events.Played: self._played,
             events.Arrived: self._arrived,
-            events.Text: self._passed_over,
+            events.Text: self._text,
             events.Underrun: self._underrun,
-            events.Interrupt: self._passed_over,
+            events.Interrupt: self._interrupt,
+            events.Fault: self._fault,
             events.TurnEnd: self._turn_end,
             events.Rtt: self._rtt,
             events.Realign: self._realign,
@@ -85,6 +90,8 @@ class StreamTable:
         self._drift_edges = fresh.drift_edges
         self._hearing = Hearing(totals, self._lateness)
         self._ear = Ear(self.state, self._hearing, self._buffer_s)
+        self.turns.configure(settings)
+        self._takes_at = self.turns.takes_at
 
     @property
     def streams(self) -> list[Stream]:
@@ -121,11 +128,14 @@ class StreamTable:
         """
         for stream in list(self.state.streams.values()):
             stream_now = min(now, behind.get(stream.source, now))
+            if stream.speaking:
+                self.turns.ahead(stream, stream_now)
             if stream.player.kernel:
                 self._ear.wait_for_word(stream, stream_now)
             self._end_playback_by(stream, stream_now)
             if stream_now - stream.last_t > self._stale_s or (stream.closing and not stream.speaking):
                 self._remove(stream)
+        self.turns.advance(min(now, *behind.values()) if behind else now)
 
     def clock_set(self, by_s: float, *, in_order: bool) -> None:
         """Take note that the wall clock was set while live streams were followed.
@@ -198,8 +208,10 @@ class StreamTable:
 
     def _remove(self, stream: Stream) -> None:
         self._give_up_turns(stream, "abandoned")
+        self._count_unheard(stream)
         if stream.speaking:
             self._playback_over(stream)
+        self.turns.gone(stream)
         del self.state.streams[stream.id]
         if stream.slot >= 0:
             waiting = [s for s in self.state.streams.values() if s.slot < 0]
@@ -213,14 +225,18 @@ class StreamTable:
         stream.trend = Trend()
 
     def _give_up_turns(self, stream: Stream, outcome: str) -> None:
+        self._count_stale(stream)
+        self._count_early(stream)
         self.totals.turns[outcome] += stream.asked + stream.turn_open
         stream.asked = stream.turn_open = False
 
     def _playback_over(self, stream: Stream) -> None:
         stream.speaking = False
         # Nothing is counted against a listener who was away and did not come back.
-        if stream.is_away(stream.last_t, self._away_s):
+        away = stream.is_away(stream.last_t, self._away_s)
+        if away:
             stream.worst_ms = stream.worst_heard_ms
+        self.turns.heard(stream, away=away)
         self.totals.turn_drift_worst.observe(stream.worst_ms / 1000, self.totals.drift_edges)
 
     def _end_playback_by(self, stream: Stream, t: float) -> None:
@@ -277,11 +293,15 @@ class StreamTable:
 
     def _turn_start(self, stream: Stream, event: events.TurnStart) -> None:
         self.totals.turns["abandoned"] += stream.asked
+        self._count_early(stream)
+        self._count_unheard(stream)
         stream.asked, stream.asked_turn, stream.asked_t = True, event.turn, event.t
+        stream.asks_anew, stream.spoke_up = stream.spoke_up, False
         stream.clock_set = False
         stream.by_kernel = event.ear == "kernel"
         if stream.slot < 0:
             self._take_slot(stream)
+        self.turns.asked(stream, event)
 
     # Hot path, taken for every second event: deliberately inlined, see tests/bench.
     def _audio(self, stream: Stream, event: events.Audio) -> None:
@@ -311,6 +331,12 @@ class StreamTable:
             totals.expert_masks[mask] += count
         if not unheard:
             return
+        if stream.is_interrupted:
+            stream.stale_t = t
+            if stream.is_cut_off:
+                return
+        handed = stream.handed
+        handed.append(event)
         player, starved_s = stream.player, 0.0
         if player.kernel:
             self._ear.sent(stream, t, dur_ms)
@@ -320,10 +346,15 @@ class StreamTable:
         else:
             starved_s = player.send(t, dur_ms, self._buffer_s)
             self._hearing.starved(stream, starved_s)
+        if len(handed) >= self._takes_at:
+            self.turns.take(stream)
         pts_ms, picture_ms = event.pts_ms, event.video_pts_ms
         if pts_ms is not None and picture_ms is not None:
-            stream.stated = True
-            self._sample(stream, t, pts_ms - picture_ms)
+            drift_ms = pts_ms - picture_ms
+            if not stream.stated or not -JUMP_MS <= drift_ms - (stream.drift_ms or 0.0) <= JUMP_MS:
+                self.turns.jumped(stream, t, drift_ms)
+                stream.stated = True
+            self._sample(stream, t, drift_ms)
         elif not stream.stated and not player.kernel and (starved_s or not stream.has_picture(t)):
             # A picture samples the drift with each frame; the turn may be over before the next one.
             self._sample_model(stream, t)
@@ -338,13 +369,23 @@ class StreamTable:
 
     def _begin_speech(self, stream: Stream, event: events.Audio) -> None:
         turn = stream.asked_turn if event.turn is None and stream.asked else event.turn
+        self.turns.take(stream)
         cut_off = stream.turn_open
-        self.totals.turns["interrupted"] += cut_off
+        if cut_off:
+            self.totals.turns["interrupted"] += 1
+            self.turns.ended(stream, stream.turn, event.t, "interrupted")
+        self._count_stale(stream)
+        self._count_unheard(stream)
         if stream.speaking:
             self._playback_over(stream)
+        stream.is_interrupted = stream.is_cut_off = False
         if stream.asked and turn == stream.asked_turn:
             stream.asked = False
-            pending = Pending(turn, stream.asked_t, event.t)
+            if stream.early_t is not None:
+                # All that is said of it is stale.
+                stream.is_interrupted, stream.interrupt_t, stream.early_t = True, stream.early_t, None
+            pending = Pending(turn, stream.asked_t, event.t, stream.asks_anew)
+            stream.asks_anew = False
             if stream.by_kernel:
                 self._ear.await_first_speech(stream, pending)
             else:
@@ -356,6 +397,7 @@ class StreamTable:
         stream.player = Player(kernel=stream.by_kernel, word_t=event.t, grew_t=event.t)
         stream.worst_ms = stream.worst_heard_ms = 0.0
         stream.resent = 0
+        self.turns.answered(stream, event)
         if not stream.stated:
             stream.trend, stream.drift_ms = Trend(), 0.0
             stream.shifted_ms = stream.sampled_shift_ms = 0.0
@@ -376,14 +418,59 @@ class StreamTable:
         return found.duplicate < count
 
     def _played(self, stream: Stream, event: events.Played) -> None:
-        if self._is_of_this_turn(stream, event.turn) and event.source not in GUESSES:
-            stream.player.heard(event.t, event.played_ms)
+        if self._is_of_this_turn(stream, event.turn):
+            if event.source not in GUESSES:
+                stream.player.heard(event.t, event.played_ms)
+            elif stream.is_interrupted and not stream.is_cut_off:
+                # The client cut the answer off there: its listener hears no more of it.
+                if event.source == "framework" and stream.unheard_s is not None:
+                    stream.unheard_s = max(0.0, stream.sent_then_ms - event.played_ms) / 1000
+                self._count_unheard(stream)
+                self._playback_over(stream)
+                stream.is_cut_off, stream.player = True, Player(end_t=event.t)
+
+    def _interrupt(self, stream: Stream, event: events.Interrupt) -> None:
+        t, sent_ms = event.t, stream.player.sent_ms
+        self._end_playback_by(stream, t)
+        if event.turn == stream.turn and stream.speaking and not stream.is_interrupted:
+            stream.is_interrupted, stream.interrupt_t, stream.stale_t = True, t, t
+            stream.sent_then_ms = sent_ms
+            stream.unheard_s = max(0.0, sent_ms - stream.player.position_ms(t)) / 1000
+            stream.asks_anew |= stream.asked
+            stream.spoke_up = not stream.asks_anew
+            if not stream.turn_open:
+                # The server had ended it.
+                self.totals.interruption_stale.observe(0.0, INTERRUPTION_EDGES)
+        elif stream.asked and event.turn == stream.asked_turn and stream.early_t is None:
+            stream.early_t, stream.spoke_up = t, True
+            self.totals.interruption_unheard.observe(0.0, INTERRUPTION_EDGES)
+
+    def _count_stale(self, stream: Stream) -> None:
+        """Count how long a turn that ends went on after the user spoke up."""
+        if stream.turn_open and stream.is_interrupted:
+            stale_s = max(0.0, stream.stale_t - stream.interrupt_t)
+            self.totals.interruption_stale.observe(stale_s, INTERRUPTION_EDGES)
+
+    def _count_early(self, stream: Stream) -> None:
+        """Count that a turn stays without speech during which the user spoke up."""
+        if stream.early_t is not None:
+            stream.early_t = None
+            self.totals.interruption_stale.observe(0.0, INTERRUPTION_EDGES)
+
+    def _count_unheard(self, stream: Stream) -> None:
+        """Count what was not heard when the user spoke up, once the client had time to say so itself."""
+        if stream.unheard_s is not None:
+            self.totals.interruption_unheard.observe(stream.unheard_s, INTERRUPTION_EDGES)
+            stream.unheard_s = None
 
     def _underrun(self, stream: Stream, event: events.Underrun) -> None:
-        if self._is_of_this_turn(stream, event.turn) and event.source not in GUESSES:
+        if event.source in GUESSES:
+            return
+        self.turns.reported(stream, event)
+        if self._is_of_this_turn(stream, event.turn):
             player = stream.player
             counted_s = 0.0 if stream.counts_underruns and player.reported else player.gaps_s
-            self.totals.audio_underrun_seconds += max(0.0, event.ms / 1000 - counted_s)
+            self._hearing.count_underrun(stream, max(0.0, event.ms / 1000 - counted_s))
             player.starve(event.t, event.ms / 1000)
             stream.counts_underruns = True
 
@@ -393,15 +480,24 @@ class StreamTable:
     def _arrived(self, stream: Stream, event: events.Arrived) -> None:
         t = event.t
         self._ear.arrived(stream, event)
+        self.turns.arrived(stream, event)
         if not stream.stated and stream.speaking and not stream.has_picture(t):
             self._sample_model(stream, t)
 
     def _passed_over(self, stream: Stream, event: events.Event) -> None:
         """Take an event that no figure is made of."""
 
+    def _text(self, stream: Stream, event: events.Text) -> None:
+        self.turns.text(stream, event)
+
+    def _fault(self, stream: Stream, event: events.Fault) -> None:
+        self.totals.session_faults[bounded(event.code, FAULTS)] += 1
+
     def _turn_end(self, stream: Stream, event: events.TurnEnd) -> None:
+        self.turns.ended(stream, event.turn, event.t, event.reason, event)
         outcome = outcome_of(event.reason)
         if stream.turn_open and event.turn == stream.turn:
+            self._count_stale(stream)
             stream.turn_open = False
             self.totals.turns[outcome] += 1
             player = stream.player
@@ -410,10 +506,13 @@ class StreamTable:
             self._end_playback_by(stream, event.t)
         elif stream.asked and event.turn == stream.asked_turn:
             stream.asked = False
-            self.totals.turns["no_audio" if outcome == "completed" else outcome] += 1
+            self._count_early(stream)
+            if event.reason != CALLED:
+                self.totals.turns["no_audio" if outcome == "completed" else outcome] += 1
 
     def _rtt(self, stream: Stream, event: events.Rtt) -> None:
         self.totals.token_rtt["client"].observe(event.rtt_ms / 1000, RTT_EDGES)
+        self.turns.timed(stream, event)
         # A report of a turn before the newest is too late: the server's estimate has counted.
         if event.turn is None or event.turn not in stream.begun[1:]:
             stream.answers.report(event.t, event.rtt_ms, event.turn, self._lateness)
@@ -427,8 +526,11 @@ class StreamTable:
 
     def _resume(self, stream: Stream, event: events.Resume) -> None:
         self.totals.count_resume(event.result, event.replayed or 0, event.extra_ms, again=bool(event.again))
+        if event.result not in NOT_OURS and not event.again:
+            stream.resumed_t, stream.resumed = event.t, bounded(event.result, RESUME_RESULTS)
         if event.result in ("hit", "replay"):
             stream.player.grew_t = event.t
+            self.turns.returned(stream, event.t)
 
     def _stream_end(self, stream: Stream, event: events.StreamEnd) -> None:
         self._give_up_turns(stream, "abandoned")

@@ -5,15 +5,50 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from omniwatch.settings.histograms import DRIFT_EDGES, EXTRA_DELAY_EDGES, RTT_EDGES
+from omniwatch.core.verdict import CAUSES
+from omniwatch.settings.histograms import DRIFT_EDGES, EXTRA_DELAY_EDGES, INTERRUPTION_EDGES, RTT_EDGES
 
-OUTCOMES = ("completed", "aborted", "interrupted", "failed", "no_audio", "abandoned", "refused", "other")
+OUTCOMES = (
+    "completed",
+    "aborted",
+    "interrupted",
+    "failed",
+    "no_audio",
+    "abandoned",
+    "refused",
+    "incomplete",
+    "other",
+)
 """Refused: the request was wrong, so that the turn says nothing of the server."""
 RESUME_RESULTS = ("hit", "replay", "gone", "ahead", "unknown", "refused", "other")
 NOT_OURS = ("junk", "unauthorized")
 """Results of requests that no client of the server's sent, or not with its key; they are no failed returns."""
 RTX_RESULTS = ("hit", "partial", "miss", "refused", "other")
 VANTAGES = ("client", "server")
+SIDES = ("long", "short")
+"""Speech that is longer, or shorter, than its text can be."""
+FAULTS = (
+    "response_already_active",
+    "conversation_already_has_active_response",
+    "response_cancel_not_active",
+    "playback_ack_too_late",
+    "output_backpressure",
+    "input_backpressure",
+    "engine_backpressure",
+    "input_audio_buffer_commit_empty",
+    "unsupported_audio_format",
+    "unsupported_turn_detection",
+    "session_expired",
+    "session_resume_expired",
+    "rate_limit_exceeded",
+    "processing_error",
+    "internal_error",
+    "server_error",
+    "other",
+)
+"""Codes of what servers tell clients went wrong: vLLM-Omni's and OpenAI's."""
+CALLED = "called"
+"""Reason of a turn that ended in a call of a tool: another one answers, so that it is counted under no outcome."""
 
 
 @dataclass(slots=True)
@@ -78,10 +113,18 @@ class Totals:
     token_rtt: dict[str, Histogram] = field(
         default_factory=lambda: {vantage: _histogram(RTT_EDGES) for vantage in VANTAGES}
     )
+    interruption_stale: Histogram = field(default_factory=lambda: _histogram(INTERRUPTION_EDGES))
+    interruption_unheard: Histogram = field(default_factory=lambda: _histogram(INTERRUPTION_EDGES))
+    interruption_answer: Histogram = field(default_factory=lambda: _histogram(INTERRUPTION_EDGES))
     turns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    turns_judged: int = 0
+    turns_bad: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By symptom and cause."""
+    turns_odd_length: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
     resume_attempts: int = 0
     resume_strangers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NOT_OURS, 0))
     resume_requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESUME_RESULTS, 0))
+    session_faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
     rtx_requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RTX_RESULTS, 0))
     expert_masks: list[int] = field(default_factory=lambda: [0] * 256)
     """Frames per value of expert_mask; what each expert had is worked out when asked."""
@@ -89,6 +132,11 @@ class Totals:
     def __post_init__(self) -> None:
         """Count the outcomes, too, that the program which wrote a checkpoint did not know."""
         self.turns = dict.fromkeys(OUTCOMES, 0) | self.turns
+        self.turns_bad = {
+            symptom: dict.fromkeys(causes, 0) | self.turns_bad.get(symptom, {})
+            for symptom, causes in CAUSES.items()
+        }
+        self.session_faults = dict.fromkeys(FAULTS, 0) | self.session_faults
 
     @classmethod
     def empty(cls, drift_page_ms: float) -> Totals:

@@ -33,7 +33,7 @@ PARTS = (
     Part("config", "omniwatch.yaml and the web configuration, without secrets and comments", config.gather),
     Part("versions", "versions of Omniwatch, Python, packages, kernel, vLLM, Prometheus, Alertmanager", machine.versions),
     Part("status", "what `omniwatch status` says", machine.status),
-    Part("sidecar", "the sidecar's /metrics, /-/healthy, /-/ready", endpoints.sidecar),
+    Part("sidecar", "the sidecar's /metrics, /-/healthy, /-/ready, and the last bad turns, /turns.json", endpoints.sidecar),
     Part("model server", "the model server's /metrics and /health", endpoints.model_server),
     Part("prometheus", "alerts, rules and targets of Prometheus", endpoints.prometheus),
     Part("events", "the last events of the spool, clients' ids replaced", spool.gather),

@@ -18,7 +18,12 @@ _SAMPLE = re.compile(
 
 def sidecar(device: DeviceAccess) -> Iterator[tuple[str, str]]:
     """Yield the sidecar's pages. Raises AbsentError at the end."""
-    pages = {"metrics.prom": "/metrics", "healthy.txt": "/-/healthy", "ready.txt": "/-/ready"}
+    pages = {
+        "metrics.prom": "/metrics",
+        "healthy.txt": "/-/healthy",
+        "ready.txt": "/-/ready",
+        "turns.json": "/turns.json",
+    }
     yield from _each(device, f"http://{device.settings.site.exporter}", "sidecar", pages)
 
 

@@ -12,6 +12,7 @@ import msgspec
 from omniwatch import events
 from omniwatch.doctor.device import AbsentError, DeviceAccess
 from omniwatch.doctor.pseudonyms import CLIENT, Pseudonyms
+from omniwatch.sources.spec import path_of
 
 NAMED = {"stream": "stream", "peer": CLIENT, "w": "writer", "turn": "turn", "frame_id": "frame"}
 """Fields that may hold an id of somebody, and what it is called instead: an id is as good as a key."""
@@ -40,10 +41,9 @@ def gather(device: DeviceAccess) -> Iterator[tuple[str, str]]:
 
 def _files(device: DeviceAccess) -> Iterator[Path]:
     for source in device.settings.sources:
-        kind, colon, rest = source.partition(":")
-        if kind == "journal" or source == "-":
+        pattern = path_of(source)
+        if pattern is None:
             continue
-        pattern = rest if kind == "tail" and colon else source
         yield from sorted(device.root.glob(pattern.lstrip("/")))
 
 

@@ -72,6 +72,7 @@ def _alerts(files: dict[str, str]) -> Iterator[str]:
             if name in labels
         )
         said = annotations.get("description") or annotations.get("summary", "")
+        said = " ".join(filter(None, [annotations.get("why"), said]))
         state = "fires" if alert["state"] == "firing" else alert["state"]
         yield (
             f"**{labels['alertname']}** {state} ({labels.get('severity', '-')}) {which} "

@@ -1,1 +1,1 @@
-"""List the devices of a fleet, find their metrics, and show their state as the centre knows it."""
+"""What a device of a fleet tells its centre itself."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
-from omniwatch.fleet.uplink_metrics import OFF
 from omniwatch.settings import Settings
 from omniwatch.system import http
 from omniwatch.system.errors import UserError
 
+OFF = "uplink:off_seconds"
+"""The device's clock when it said that it goes off. Sent once, by no rule."""
 TIMEOUT_S = 5.0
 
 
@@ -26,7 +27,7 @@ def line(settings: Settings, now: float) -> str:
         "release": fleet.release,
     }
     written = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items())
-    return f"{OFF.name}{{{written}}} {now:.3f}\n"
+    return f"{OFF}{{{written}}} {now:.3f}\n"
 
 
 def say_off(settings: Settings, now: float) -> None:

@@ -27,6 +27,13 @@ _LOWEST_TRUE_CELSIUS = -200
 _Trips = dict[str, float]
 
 
+def overcurrents(chip: str | Path) -> Iterator[tuple[str, int | None]]:
+    """Yield the counts of soctherm_oc's chip: how often hardware throttled, by the kind (oc1, oc2, oc3)."""
+    for entry in names(chip):
+        if entry.startswith("oc") and entry.endswith("_event_cnt"):
+            yield entry.removesuffix("_event_cnt"), read_int(f"{chip}/{entry}")
+
+
 class Reader:
     """The metric families `jetson_*`; none of them on a machine that is no Jetson."""
 
@@ -86,9 +93,7 @@ class Reader:
                 for channel in range(1, 4):
                     _read_rail(chip, channel, watts, alarms)
             elif kind == "soctherm_oc":
-                for entry in names(chip):
-                    if entry.startswith("oc") and entry.endswith("_event_cnt"):
-                        events[(entry.removesuffix("_event_cnt"),)] = read_int(f"{chip}/{entry}")
+                events |= {(name,): count for name, count in overcurrents(chip)}
         yield from _gauges(
             "jetson_rail_power_watts",
             "Power drawn from one rail; the rails' sum is not what the board draws.",

@@ -78,7 +78,7 @@ def stream_json(stream: Stream, view: ScrapeSnapshot) -> dict[str, Any]:
         "id": stream.id,
         "kind": stream.kind,
         "peer": stream.peer,
-        "state": _state(stream.asked, stream.speaking, stream.closing),
+        "state": state_word(stream),
         "turn": stream.asked_turn if stream.asked else stream.turn,
         "drift_ms": drift_ms(stream, view),
         "drift_worst_ms": stream.worst_ms,
@@ -99,7 +99,8 @@ def stream_json(stream: Stream, view: ScrapeSnapshot) -> dict[str, Any]:
     }
 
 
-def _state(asked: bool, speaking: bool, closing: bool) -> str:
-    if closing:
+def state_word(stream: Stream) -> str:
+    """Return what a stream is about: leaving, speaking, waiting or listening."""
+    if stream.closing:
         return "leaving"
-    return "speaking" if speaking else "waiting" if asked else "listening"
+    return "speaking" if stream.speaking else "waiting" if stream.asked else "listening"

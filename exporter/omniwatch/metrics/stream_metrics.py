@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from omniwatch.core.stream import EARS, Stream
 from omniwatch.metrics.family import Family, HistogramFamily, LabelledValue
 from omniwatch.metrics.snapshot import ScrapeSnapshot, cumulative_s, drift_ms, eta_s, rtt_ms, slope_ppm
-from omniwatch.settings.histograms import EXTRA_DELAY_EDGES, RTT_EDGES
+from omniwatch.settings.histograms import EXTRA_DELAY_EDGES, INTERRUPTION_EDGES, RTT_EDGES
 
 
 def _per_stream(
@@ -47,6 +47,13 @@ def _rtt_rows(view: ScrapeSnapshot) -> Iterator[LabelledValue]:
 def _ear_rows(view: ScrapeSnapshot) -> Iterator[LabelledValue]:
     ears = Counter(stream.ear for stream in view.table.state.streams.values())
     return (((ear,), ears[ear]) for ear in EARS)
+
+
+def _bad_now_rows(view: ScrapeSnapshot) -> Iterator[LabelledValue]:
+    for stream in view.slotted:
+        verdict = view.table.turns.so_far(stream, view.at(stream))
+        if verdict is not None:
+            yield (str(stream.slot), verdict.symptom, verdict.cause), 1
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -107,6 +114,38 @@ FAMILIES: tuple[Family, ...] = (
         _ear_rows,
     ),
     _counted("omni_turns", "Turns by how they ended.", "outcome"),
+    Family(
+        "counter",
+        "omni_turns_bad",
+        "Turns that were bad for their listener, by symptom and by the cause that their records show.",
+        ("symptom", "cause"),
+        lambda view: (
+            ((symptom, cause), count)
+            for symptom, causes in view.totals.turns_bad.items()
+            for cause, count in causes.items()
+        ),
+    ),
+    _counted(
+        "omni_turns_judged",
+        "Turns that were over and could have been bad: the ground that omni_turns_bad stands on.",
+    ),
+    Family(
+        "gauge",
+        "omni_turn_bad_now",
+        "1 for the worst symptom so far, and its cause, of a stream's turn that is open or was over seconds ago.",
+        ("stream", "symptom", "cause"),
+        _bad_now_rows,
+    ),
+    _counted(
+        "omni_turns_odd_length", "Turns whose speech is far longer or shorter than their text can be.", "side"
+    ),
+    Family(
+        "gauge",
+        "omni_audio_ahead_seconds",
+        "By how much speech handed over ran ahead of its playback at most, over all streams and the last minute or two.",
+        (),
+        lambda view: [((), view.table.turns.ahead_s(view.now))],
+    ),
     _counted("omni_audio_seconds", "Speech handed to the network."),
     _counted(
         "omni_audio_underrun_seconds", "Time in which listeners had nothing to hear in the middle of a turn."
@@ -137,7 +176,21 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _counted("omni_resume_replayed_frames", "Codec frames sent again to clients that came back."),
     _counted("omni_rtx_requests", "Requests for lost frames, by what they were given.", "result"),
+    _counted(
+        "omni_session_faults", "Errors that the server told clients of realtime sessions, by code.", "code"
+    ),
 )
+
+
+def _of_interruptions(what: str, help_text: str) -> HistogramFamily:
+    return HistogramFamily(
+        f"omni_interruption_{what}_seconds",
+        help_text,
+        (),
+        lambda totals: INTERRUPTION_EDGES,
+        lambda totals: [((), getattr(totals, f"interruption_{what}"))],
+    )
+
 
 HISTOGRAMS: tuple[HistogramFamily, ...] = (
     HistogramFamily(
@@ -168,6 +221,11 @@ HISTOGRAMS: tuple[HistogramFamily, ...] = (
         lambda totals: EXTRA_DELAY_EDGES,
         lambda totals: [((), totals.resume_extra_delay)],
     ),
+    _of_interruptions(
+        "stale", "From the user speaking up to the last speech of that turn; 0 if none followed."
+    ),
+    _of_interruptions("unheard", "Speech sent and not heard yet when the user spoke up."),
+    _of_interruptions("answer", "Text until first speech of the next answer, as the server sees it."),
 )
 
 CONTRACT_NAMES = {

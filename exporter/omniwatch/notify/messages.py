@@ -15,6 +15,7 @@ from msgspec import Meta
 WORDS = {
     "en": {
         "summary": "summary",
+        "why": "why",
         "firing": "FIRING",
         "resolved": "RESOLVED",
         "on": "on",
@@ -33,6 +34,7 @@ WORDS = {
     },
     "zh": {
         "summary": "summary_zh",
+        "why": "why_zh",
         "firing": "告警",
         "resolved": "恢复",
         "on": "·",
@@ -153,17 +155,22 @@ def compose(
     device, site = (plain(_common(alerts, label), MAX_NAME) for label in ("device", "site"))
     title = f"[{words[group.status]}] {name}" + (f" {words['on']} {device}" if device else "")
     title += f" ({site})" if site else ""
-    lines = [line for alert in alerts[:MAX_ALERTS] for line in _alert_lines(alert, words, zone, escape)]
+    # Why the turns were bad stands in the first line, of the worst alert; of another one, where that says otherwise, in its own.
+    why = annotations.get(words["why"], "")
+    lines = [
+        line for alert in alerts[:MAX_ALERTS] for line in _alert_lines(alert, words, zone, escape, above=why)
+    ]
     if len(alerts) > MAX_ALERTS:
         lines.append(words["more"].format(len(alerts) - MAX_ALERTS))
-    summary = escape(plain(annotations.get(words["summary"], "")))
+    summary, reason = (escape(plain(text)) for text in (annotations.get(words["summary"], ""), why))
+    head = " ".join(filter(None, [f"**{summary}**" if summary else "", reason]))
     links = [link for kind in ("dashboard", "runbook") for link in _link(kind, annotations, words, escape)]
     # Where no address is set: the command, to be run on the device.
     command = "" if "runbook_url" in annotations else code(annotations.get("runbook", ""))
     # As code, so that it can be copied.
     access = code(annotations.get("access", ""))
     lines = [
-        *([f"**{summary}**"] if summary else []),
+        *([head] if head else []),
         *lines,
         *([" | ".join(links)] if links else []),
         *([f"{words['runbook']}{words['colon']}`{command}`"] if command else []),
@@ -205,17 +212,21 @@ def merge(messages: Sequence[Message], language: str, escape: Escape = str) -> M
     )
 
 
-def _alert_lines(alert: Alert, words: dict[str, str], zone: tzinfo | None, escape: Escape) -> list[str]:
+def _alert_lines(
+    alert: Alert, words: dict[str, str], zone: tzinfo | None, escape: Escape, above: str
+) -> list[str]:
     begun = f"{words['since']} {alert.starts_at.astimezone(zone):%m-%d %H:%M:%S %Z}".rstrip()
     if alert.status == "resolved":
         begun += f"{words['comma']}{words['lasted']} {duration((alert.ends_at - alert.starts_at).total_seconds(), words)}"
     said = alert.annotations.get("description") or alert.annotations.get("summary", "")
+    why = alert.annotations.get(words["why"], "")
     name = alert.labels.get("alertname", "")
     if cause := alert.labels.get("cause") or alert.annotations.get("cause"):
         name += f" ({cause})"
     colon = words["colon"]
     sentence = escape(plain(f"{f'{name}{colon}' if name else ''}{said}"))
-    return [f"{words[alert.status]}{colon}{sentence}", begun]
+    reason = [escape(plain(why))] if why not in ("", above) else []
+    return [" ".join([f"{words[alert.status]}{colon}{sentence}", *reason]), begun]
 
 
 def _link(kind: str, annotations: dict[str, str], words: dict[str, str], escape: Escape) -> list[str]:

@@ -1,131 +1,19 @@
-"""Replay a recording in event time: each stream's course, and when the contract's rules would have fired.
+"""Replay a recording in event time: each stream's course, sampled as Prometheus would scrape it.
 
-Samples are taken as Prometheus would scrape, and rules evaluated as it would evaluate them. Both happen at whole multiples
-of their intervals; a real server's offset within the interval differs from site to site.
+Scrapes happen at whole multiples of their interval; a real server's offset within the interval differs from site to site.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import ceil, nextafter
-from typing import NamedTuple
+from collections.abc import Iterable
+from math import ceil
 
+from omniwatch.core.rule_states import Sample
 from omniwatch.core.stream import Stream
 from omniwatch.core.streams import CLOCK_STEP_S, StreamTable
 from omniwatch.core.totals import Totals
 from omniwatch.events import Event, Rtt, StreamStart
-from omniwatch.settings import Alerts, Settings
-
-
-class Sample(NamedTuple):
-    """A stream's two gauges at a scrape; None where there is no series."""
-
-    t: float
-    drift_ms: float | None = None
-    rtt_ms: float | None = None
-    vantage: str = "server"
-
-    @property
-    def has_series(self) -> bool:
-        """Whether the scrape showed anything of the stream."""
-        return self.drift_ms is not None or self.rtt_ms is not None
-
-
-class Span(NamedTuple):
-    """For how long a rule was in a state, "pending" or "firing"; `over` is False when the samples ended first."""
-
-    state: str
-    start_t: float
-    end_t: float
-    over: bool = True
-
-
-class Rule(NamedTuple):
-    """A rule of the contract; `series` gives its values, a list for each series it may match."""
-
-    name: str
-    threshold: float
-    for_s: float
-    series: Callable[[Sequence[Sample]], list[list[tuple[float, float | None]]]]
-
-
-def contract_rules(alerts: Alerts) -> tuple[Rule, Rule]:
-    """Return the two rules as the settings have them."""
-    return (
-        Rule("CodecDrift", alerts.drift_page_ms, alerts.drift_for_s, _drift_series),
-        Rule("TokenRTT", alerts.rtt_page_ms, alerts.rtt_for_s, _rtt_series),
-    )
-
-
-def _drift_series(samples: Sequence[Sample]) -> list[list[tuple[float, float | None]]]:
-    return [[(s.t, None if s.drift_ms is None else abs(s.drift_ms)) for s in samples]]
-
-
-def _rtt_series(samples: Sequence[Sample]) -> list[list[tuple[float, float | None]]]:
-    return [
-        [(s.t, s.rtt_ms if s.vantage == vantage else None) for s in samples]
-        for vantage in ("server", "client")
-    ]
-
-
-def spans(rule: Rule, samples: Sequence[Sample], eval_s: float) -> list[Span]:
-    """Return when a rule was pending and firing for one stream, in the order of time."""
-    found = (rule_states(series, rule.threshold, rule.for_s, eval_s) for series in rule.series(samples))
-    return sorted((span for states in found for span in states), key=lambda span: span.start_t)
-
-
-def rule_states(
-    samples: Sequence[tuple[float, float | None]], threshold: float, for_s: float, eval_s: float
-) -> list[Span]:
-    """Return the states of a rule "value > threshold for for_s", evaluated each eval_s seconds.
-
-    `samples` are (t in seconds, value), None where the series is absent: as after a scrape without it, the rule is
-    then inactive at its next evaluation. A time before its predecessor's is a clock set back: the rule begins anew.
-    """
-    states: list[Span] = []
-    pending_t = firing_t = None
-    last_t = float("-inf")
-
-    def leave(at: float, over: bool = True) -> None:
-        nonlocal pending_t, firing_t
-        if firing_t is not None:
-            states.append(Span("firing", firing_t, at, over))
-        elif pending_t is not None:
-            states.append(Span("pending", pending_t, at, over))
-        pending_t = firing_t = None
-
-    for at, value in _evaluations(samples, eval_s):
-        if at < last_t:
-            leave(last_t)
-        last_t = at
-        if value is None or not value > threshold:
-            leave(at)
-            continue
-        if pending_t is None:
-            pending_t = at
-        if firing_t is None and at - pending_t >= for_s:
-            if at > pending_t:
-                states.append(Span("pending", pending_t, at))
-            firing_t = at
-    if samples:
-        leave(samples[-1][0], over=False)
-    return states
-
-
-def _evaluations(
-    samples: Sequence[tuple[float, float | None]], eval_s: float
-) -> Iterator[tuple[float, float | None]]:
-    """Yield each evaluation's time and the value it sees; of an absence only the first evaluation matters."""
-    due = float("-inf")
-    for number, (t, value) in enumerate(samples, 1):
-        until = samples[number][0] if number < len(samples) else nextafter(t, float("inf"))
-        if not due - eval_s <= t <= due:
-            due = ceil(t / eval_s) * eval_s
-        while due < until:
-            yield due, value
-            due += eval_s
-            if value is None:
-                break
+from omniwatch.settings import Settings
 
 
 class Track:

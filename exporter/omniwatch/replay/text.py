@@ -10,10 +10,12 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from omniwatch.core.rule_states import Span, contract_rules, spans
+from omniwatch.core.totals import Totals
 from omniwatch.ingest.intake import Intake
 from omniwatch.metrics.collector import collect
 from omniwatch.metrics.snapshot import ScrapeSnapshot
-from omniwatch.replay import Replay, Span, Track, clock, contract_rules, spans
+from omniwatch.replay import Replay, Track, clock
 
 
 def exposition(replay: Replay, intake: Intake) -> str:
@@ -94,10 +96,24 @@ def _stream(replay: Replay, track: Track) -> Iterator[str]:
         if rtts
         else "none",
     )
+    if sum(totals.interruption_stale.counts):
+        yield _row("interrupted", _interruptions(totals))
     for rule in contract_rules(alerts):
         found = spans(rule, track.samples, alerts.evaluation_interval_s)
         for number, words in enumerate(_verdict(found, replay.first_t)):
             yield _row("" if number else rule.name, words)
+
+
+def _interruptions(totals: Totals) -> str:
+    """Say how often the user spoke up, and on the average what that cost."""
+    count = sum(totals.interruption_stale.counts)
+    found = (
+        (totals.interruption_stale, "stale"),
+        (totals.interruption_unheard, "unheard"),
+        (totals.interruption_answer, "until the next answer"),
+    )
+    means = [f"{one.sum / times:.2f} s {what}" for one, what in found if (times := sum(one.counts))]
+    return f"{plural(count, 'time')}, on the average {', '.join(means)}"
 
 
 def _row(name: str, words: str) -> str:

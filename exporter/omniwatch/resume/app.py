@@ -14,6 +14,7 @@ from pathlib import Path
 from omniwatch.resume import protocol
 from omniwatch.resume.chat import Chat
 from omniwatch.resume.endpoints import Emit, Endpoints, answer
+from omniwatch.resume.neighbours import Lock
 from omniwatch.resume.protocol import Form, RefusedError
 from omniwatch.resume.response_reader import own_thread
 from omniwatch.resume.store import Store
@@ -32,7 +33,7 @@ class Resume:
     """Beside the tap or alone: `--middleware omniwatch.tap.Tap --middleware omniwatch.resume.Resume`, in this order.
 
     What can be resumed is in the memory of one process: a server of several API processes needs a balancer that keeps a
-    client on its own.
+    client on its own. The second process on an event file logs that at its start.
 
     Chats that ask for no frames, and all other paths, pass untouched. The environment is read here, not on import:
     OMNIWATCH_CONFIG is the omniwatch.yaml to take settings from (the defaults where it does not hold or cannot be read, which is
@@ -56,6 +57,7 @@ class Resume:
         self._app = app
         self._settings = settings or _configured(environ)
         self._writer = EventWriter.of(environ)
+        self._lock = Lock(self._writer.path)
         self._emit = emit or self._writer.put
         self._clock = clock
         self._monotonic, self._began = monotonic, monotonic()
@@ -135,6 +137,9 @@ class Resume:
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def shutting() -> Message:
             message = await receive()
+            if message["type"] == "lifespan.startup":
+                # Only now: a process that is forked off later would hold the lock of the one before it.
+                self._lock.take()
             if message["type"] == "lifespan.shutdown":
                 self.store.close()
             return message
@@ -142,6 +147,7 @@ class Resume:
         try:
             await self._app(scope, shutting, send)
         finally:
+            self._lock.release()
             self._writer.close(FLUSH_S)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from omniwatch import events
@@ -141,14 +142,8 @@ class Endpoints:
         stream.claim.heard(had_ms, (request.outage_ms or 0.0) / 1000)
         carrier = Carrier.of(stream.claim, scope, frame_ms)
         sender = Sender(self._store, stream, asked.entry, send, self._settings.resume, carrier)
-        reported = False
-
-        def begun() -> None:
-            nonlocal reported
-            if not reported:
-                reported = True
-                self._emit(self._resumed(asked, first, max(0, distance(first, sent_before) + 1)))
-
+        replayed = max(0, distance(first, sent_before) + 1)
+        begun = partial(self._resumed, asked, first, replayed)
         await sender.run(Head(status, headers), disconnected(receive), begun)
 
     def _place(self, at: float, request: ResumeRequest, stream: ResumableTurn) -> GrantedResume:
@@ -167,7 +162,7 @@ class Endpoints:
         again, stream.returned = place == stream.returned, place
         return GrantedResume(at, request, stream, found.result, found.entry, again)
 
-    def _resumed(self, asked: GrantedResume, first: int, replayed: int) -> events.Resume:
+    def _resumed(self, asked: GrantedResume, first: int, replayed: int) -> None:
         request, now = asked.request, self._now()
         latency_ms = (now - asked.at) * 1000
         extra_ms = None
@@ -177,18 +172,20 @@ class Endpoints:
             made = asked.stream.made_at_of(add(request.last_good_id, 1))
             would_come = min(latency_ms, (made - asked.at) * 1000) + rtt_ms
             extra_ms = max(0.0, latency_ms + rtt_ms - max(request.due_ms, would_come))
-        return events.Resume(
-            t=self._clock(),
-            m=self._now(),
-            stream=asked.stream.name,
-            last_good_id=request.last_good_id,
-            first_id=first,
-            result=asked.result,
-            replayed=replayed,
-            latency_ms=round(latency_ms, 3),
-            extra_ms=None if extra_ms is None else round(extra_ms, 3),
-            outage_ms=request.outage_ms,
-            again=asked.again or None,
+        self._emit(
+            events.Resume(
+                t=self._clock(),
+                m=self._now(),
+                stream=asked.stream.name,
+                last_good_id=request.last_good_id,
+                first_id=first,
+                result=asked.result,
+                replayed=replayed,
+                latency_ms=round(latency_ms, 3),
+                extra_ms=None if extra_ms is None else round(extra_ms, 3),
+                outage_ms=request.outage_ms,
+                again=asked.again or None,
+            )
         )
 
     async def rtx(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,6 +13,8 @@ from omniwatch.tap.asgi import Message, Send
 
 BATCH_BYTES = 1 << 16
 """Bytes handed to the server at once; the last frame may exceed it."""
+ECHOES_S = (0.02, 0.04, 0.06)
+"""Seconds before each of the first heartbeats after speech: what they draw from the client tells TCP of a loss before its timeout."""
 FAREWELL_S = 5.0
 """Timeout for the final frame to a replaced connection."""
 
@@ -51,7 +53,7 @@ class Sender:
     async def run(self, head: Head, left: Awaitable[None], begun: Callable[[], None] = lambda: None) -> None:
         """Send until the turn has ended, or the client has left or has read nothing for the grace period.
 
-        `begun` is called when the first frames, or the head where there are none yet, have been handed to the network.
+        `begun` is called once: when the first frames, or the head where there are none yet, have been handed to the network.
         """
         watch = asyncio.ensure_future(left)
         self._pump = asyncio.ensure_future(self._all(head, begun))
@@ -77,23 +79,28 @@ class Sender:
         stream, turn = self._stream, self._stream.turn
         await self._message(_start(head))
         self._headed = True
-        if self.index == turn.end:
+        has_begun = self.index == turn.end
+        if has_begun:
             # The head alone can wait in a server's buffers until there is a body.
             await self._body(turn.encoder.idle(turn.last_id))
             begun()
+        echoes = iter(ECHOES_S)
         while True:
             while self.index < turn.end:
+                echoes = iter(ECHOES_S)
                 begin = self.index
                 body, self.index = turn.batch(begin, BATCH_BYTES)
                 turn.mark_sent(self.index)
                 await self._body(body, speech=turn.speech_ends(begin, self.index) if self._carrier else ())
                 stream.progressed()
-                begun()
+                if not has_begun:
+                    has_begun = True
+                    begun()
                 # Yield to the event loop, so that other connections proceed and disconnects are noticed.
                 await asyncio.sleep(0)
             if turn.ended is not None:
                 break
-            await stream.change(self._limits.heartbeat_s)
+            await stream.change(next(echoes, self._limits.heartbeat_s))
             if self.index == turn.end and turn.ended is None:
                 await self._body(turn.encoder.idle(turn.last_id))
         await self._body(b"", more=False)

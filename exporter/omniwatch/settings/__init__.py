@@ -17,6 +17,7 @@ from omniwatch.settings.alerts import (
     Early,
     ModelServer,
     Monitoring,
+    Network,
     Objective,
     Rare,
     Resumption,
@@ -44,6 +45,7 @@ from omniwatch.settings.kinds import (
     Url,
     unfit_text,
 )
+from omniwatch.settings.kubernetes import Kubernetes
 from omniwatch.settings.receivers import Notify, Receivers
 from omniwatch.system import ports, user_file, user_yaml
 from omniwatch.system.errors import UserError
@@ -65,6 +67,8 @@ class Streams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Speech a client holds back before it starts to play."""
     stale_after_s: Positive = 60
     """Time without events after which a stream is dropped, its series with it."""
+    client_buffer_ms: Annotated[float, Meta(ge=0, le=600_000)] = 0
+    """Speech that a client's buffer holds. A turn that runs further ahead has the symptom `overrun`. 0: clients hold any."""
     away_after_s: Positive = 10
     """Time with speech under way and none arriving after which a listener counts as away: no series, until some arrives."""
     max_streams: Annotated[int, Meta(ge=1, le=4096)] = 64
@@ -100,6 +104,8 @@ class Tap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much of a turn the model server holds, and how long, for a client that lost the network."""
 
+    middleware: bool = False
+    """Whether the model server is started with `--middleware omniwatch.resume.Resume`: `omniwatch install` then brings it."""
     grace_s: Annotated[float, Meta(gt=0, le=3600)] = 30
     """Time a client may be away. After it, its turn is cancelled."""
     heartbeat_s: Annotated[float, Meta(ge=0.01, le=60)] = 0.25
@@ -134,6 +140,25 @@ class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Requests at once from one address that name an unknown stream."""
 
 
+class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What turns usually are. The first three count until 20 good turns of a kind say what is usual."""
+
+    thinking_ms: Positive = 300
+    """Question to first text."""
+    voice_ms: Positive = 250
+    """First text to first speech."""
+    network_ms: Positive = 100
+    """First speech handed over to first speech arrived."""
+    latin_least_ms: Positive = 25
+    """Speech for a character, below which a turn's speech is odd: short for its text. Languages without CJK characters."""
+    latin_most_ms: Positive = 200
+    """The same, above which it is long. A mixed text has the lesser least and the larger most."""
+    cjk_least_ms: Positive = 80
+    """Speech for a character of Chinese, Japanese or Korean, below which it is short."""
+    cjk_most_ms: Positive = 700
+    """The same, above which it is long."""
+
+
 class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When the pages of the contract are sent. A `_for_s` is how long a condition must hold first."""
 
@@ -156,6 +181,9 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Turns out of sync below which `TurnsOutOfSync` concludes nothing over `turns_window_s`."""
     turns_window_s: Seconds = 300
     """Time over which `TurnsOutOfSync` counts turns: at least four scrapes and evaluations."""
+    network_pages: bool = True
+    """Whether pages of the contract call somebody where the network, the listener's end or cuts are the leading cause: false, they are
+    tickets."""
     scrape_interval_s: Seconds = 1
     """Pause between two scrapes of the sidecar."""
     evaluation_interval_s: Seconds = 5
@@ -191,6 +219,8 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: list[HostName] = []
     """Names by which browsers reach the sidecar's pages, and Alertmanager the bridge. Addresses, localhost, the host's own name
     and `device` need no entry."""
+    live_details: bool = False
+    """Whether the live page shows session ids and peers beside the slots. `/streams.json` always has them."""
     runbook_base_url: Url = ""
     """Address below which the runbooks' pages stand, for links in messages, units and dashboards. Empty: a message names
     `omniwatch runbook NAME` instead."""
@@ -246,12 +276,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sources of events, where the command line names none."""
     streams: Streams = Streams()
     frames: Frames = Frames()
+    turns: Turns = Turns()
     tap: Tap = Tap()
     resume: Resume = Resume()
     alerts: Alerts = Alerts()
     early: Early = Early()
     objective: Objective = Objective()
     rare: Rare = Rare()
+    network: Network = Network()
     model_server: ModelServer = ModelServer()
     sidecar: SidecarAlerts = SidecarAlerts()
     monitoring: Monitoring = Monitoring()
@@ -263,6 +295,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fleet: Fleet = Fleet()
     grafana: Grafana = Grafana()
     server: Server = Server()
+    kubernetes: Kubernetes = Kubernetes()
 
     def __post_init__(self) -> None:
         """Refuse texts that break what is rendered, windows of the alerts that hold too few samples to count in, and memory
@@ -275,6 +308,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "early",
             "objective",
             "rare",
+            "network",
             "model_server",
             "sidecar",
             "monitoring",

@@ -89,6 +89,17 @@ class Rare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mended."""
 
 
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tickets of turns that were bad by what lies outside the device: the network, the listener's end, cuts (alerts/network.rules.yaml)."""
+
+    share: Share = 0.2
+    """Share of those turns past which `NetworkPoor` fires, and `SiteNetworkPoor` of all devices of a site."""
+    turns_min: Count = 10
+    """Turns below which nothing is concluded."""
+    window_s: Seconds = 3600
+    """Time over which turns are counted."""
+
+
 class ModelServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Alerts from the model server's own metrics (alerts/server.rules.yaml)."""
 

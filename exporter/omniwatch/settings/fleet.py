@@ -34,6 +34,8 @@ def slack_s(interval_s: int) -> int:
 class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The uplink of a device, and the rules of the centre (alerts/fleet.rules.yaml)."""
 
+    centre: bool = False
+    """Whether this machine is the fleet's centre: `omniwatch install` then brings the centre's commands (`omniwatch fleet status`)."""
     remote_write_url: WriteUrl = ""
     """Where the centre takes Prometheus' remote write. Empty: this device has no uplink."""
     alertmanager_urls: list[AlertmanagerUrl] = []

@@ -8,3 +8,5 @@ RTT_EDGES = (0.1, 0.2, 0.3, 0.5, 0.65, 0.75, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 """Seconds."""
 EXTRA_DELAY_EDGES = (0.0, 0.02, 0.04, 0.063, 0.08, 0.12, 0.2, 0.4, 0.75, 1.5, 3.0)
 """Seconds."""
+INTERRUPTION_EDGES = (0.05, *RTT_EDGES)
+"""Seconds."""

@@ -69,6 +69,19 @@ UnitName = Annotated[
     str, _like("name of a service, scope or slice", r"^[A-Za-z0-9:_.@\\-]{1,200}\.(service|scope|slice)\Z")
 ]
 
+_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+KubernetesName = Annotated[
+    str, _like("name of 63 lower case letters, digits, hyphens, at most", rf"^{_NAME}\Z")
+]
+KeyValue = Annotated[
+    str,
+    _like(
+        "KEY=VALUE of a Kubernetes label",
+        rf"^({_NAME}(\.{_NAME})*/)?[A-Za-z0-9]([A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?=([A-Za-z0-9]([A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?)?\Z",
+    ),
+]
+ImageName = Annotated[str, _like("name of a container image, or empty", r"^([a-z0-9][A-Za-z0-9._:/@-]*)?\Z")]
+
 SOURCE_WORDS = "tail:PATH, journal:UNIT, - or a path (tail:PATH where its name has a colon)"
 SOURCE = r"^(?!(?!tail:|journal:)[A-Za-z][A-Za-z0-9+.-]*:)"
 SourceSpec = Annotated[str, _like(SOURCE_WORDS, SOURCE)]

@@ -15,17 +15,22 @@ import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from omniwatch.core.samples import Sample
 from omniwatch.core.state import State
 from omniwatch.core.streams import CLOCK_STEP_S, StreamTable
+from omniwatch.core.turns import Judged, TurnsState
+from omniwatch.explain.kept import KeptTurns
 from omniwatch.ingest.intake import Intake, Saved
 from omniwatch.ingest.removed_sources import RemovedSources
+from omniwatch.live.feed import worst
 from omniwatch.metrics.collector import collect
 from omniwatch.metrics.snapshot import ScrapeSnapshot, stream_json
 from omniwatch.settings import Settings, SettingsError
-from omniwatch.sidecar import checkpoint
+from omniwatch.sidecar import checkpoint, device_log, live
 from omniwatch.sidecar.clock_step import WallClock, shift_streams
 from omniwatch.sources import Source, SourceError
 from omniwatch.system import leftovers
+from omniwatch.system.errors import UserError
 from omniwatch.system.log import LogThrottle
 
 log = logging.getLogger(__name__)
@@ -38,6 +43,10 @@ POLL_S = 0.1
 """A scrape reads first, so this is not how old its answer may be; it is how soon a rotation is noticed."""
 CHECKPOINT_S = 5.0
 """How often progress is kept when nobody scrapes."""
+SAMPLE_S = 1.0
+"""Seconds between two samples of the device, while somebody is answered."""
+HOST_S = 1.0
+"""The machine's own signals are read at most so often; whoever asks in between gets the last ones."""
 ALIVE_S = 10.0
 """A reader that has not come round for so long is stuck."""
 
@@ -55,6 +64,7 @@ class Saving(msgspec.Struct):
 
     state: State
     intakes: dict[str, Saved]
+    turns: TurnsState = msgspec.field(default_factory=TurnsState)
     boot: str = ""
     ahead: float | None = None
     """Offset of `time.time()` over `time.monotonic()` in seconds when this was saved."""
@@ -77,6 +87,8 @@ class Sidecar(Collector):
         boot: str = "",
         load_settings: Callable[[], tuple[Settings, list[Source]]] | None = None,
         host: Callable[[Settings], Callable[[], Iterable[Metric]]] = lambda settings: lambda: (),
+        sampler: Callable[[Settings], Callable[[float, int], Sample]] | None = None,
+        device_file: Path | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -87,11 +99,19 @@ class Sidecar(Collector):
         self._boot = boot
         self._load_settings = load_settings
         self._make_host, self._host = host, host(settings)
+        self._make_sampler, self._sampler = sampler, sampler and sampler(settings)
+        self._device_file = device_file
+        self._next_sample = 0.0
+        self._turns = KeptTurns()
         self._clock = clock
         self._monotonic = monotonic
         self._wall = WallClock(clock, monotonic)
         self._lock = threading.RLock()
+        history_file = None if state_file is None else state_file.with_name(live.NAME)
+        self._live = live.Live(settings, history_file, self._lock, clock, monotonic)
         self._host_lock = threading.Lock()
+        self._machine_said: list[Metric] | None = None
+        self._machine_t = 0.0
         self._seldom = LogThrottle(monotonic)
         self._checkpoint_errors = 0
         self._next_checkpoint = 0.0
@@ -101,6 +121,8 @@ class Sidecar(Collector):
         if state_file is not None:
             leftovers.remove(state_file)
             self._restore(state_file)
+        self.table.turns.found = self._judged
+        self._read_samples()
 
     def run(self, stop: threading.Event, alive: Callable[[], None] = lambda: None) -> None:
         """Read until `stop` is set; `alive` is called each time round."""
@@ -111,6 +133,8 @@ class Sidecar(Collector):
             stop.wait(0.0005 if busy else POLL_S)
         with self._lock:
             self._save()
+            self._live.due()
+        self._live.keep()
 
     def step(self) -> bool:
         """Read a little of every source; return whether there was anything."""
@@ -119,11 +143,40 @@ class Sidecar(Collector):
             self._alive_t = self._monotonic()
             if busy and self._alive_t >= self._next_checkpoint:
                 self._save()
+            speaking = self.table.turns.speaking
+            self._live.sample(self._view)
+        self._live.keep()
+        if speaking and self._sampler and not -SAMPLE_S <= self._alive_t - self._next_sample < 0:
+            self._next_sample = self._alive_t + SAMPLE_S
+            self._sample(self._sampler, speaking)
         return busy
+
+    def _read_samples(self) -> None:
+        """Take up the samples of the process before: a turn may be under way that began in its time."""
+        if self._device_file is not None and self._device_file.exists():
+            try:
+                for sample in device_log.read(self._device_file):
+                    self.table.turns.samples.add(sample)
+            except UserError as error:
+                log.warning("samples of the device cannot be read", extra={"fields": {"error": str(error)}})
+
+    def _sample(self, sampler: Callable[[float, int], Sample], speaking: int) -> None:
+        try:
+            sample = sampler(self._clock(), speaking)
+            with self._lock:
+                self.table.turns.samples.add(sample)
+            if self._device_file is not None:
+                device_log.append(self._device_file, sample)
+        except Exception as error:
+            # A sensor that fails, or a full disk: reading goes on.
+            if self._seldom("sample"):
+                log.warning("the device was not sampled", extra={"fields": {"error": repr(error)}})
 
     def _read(self, budget: int) -> bool:
         busy = False
         step_s = self._wall.step_s()
+        if step_s:
+            self._live.clock_set(step_s)
         if step_s > -CLOCK_STEP_S and step_s:
             # Larger steps back are seen in the events themselves, and `settle` waits for these to be read.
             self.table.clock_set(step_s, in_order=not self._behind())
@@ -164,11 +217,17 @@ class Sidecar(Collector):
             # What a scrape has shown must not be counted again after a kill, nor be lost: it is kept first.
             self._save()
             families = list(collect(self._view()))
-            host = self._host
         yield from families
+        yield from self._machine()
+
+    def _machine(self) -> list[Metric]:
+        """Return what the machine says, read at most once in HOST_S for scrapes and pages together."""
         with self._host_lock:
-            machine = list(host())
-        yield from machine
+            said, now = self._machine_said, self._monotonic()
+            if said is None or not 0 <= now - self._machine_t < HOST_S:
+                self._machine_t = now
+                said = self._machine_said = list(self._host())
+            return said
 
     def _view(self) -> ScrapeSnapshot:
         return ScrapeSnapshot(
@@ -181,12 +240,35 @@ class Sidecar(Collector):
             self._behind(),
         )
 
+    def live(self, cursor: str, packed: bool) -> bytes:
+        """Return the live page's feed since a cursor as JSON, compressed if `packed`."""
+        return self._live.answer(cursor, packed, self._view, self._machine)
+
+    def _judged(self, judged: Judged) -> None:
+        self._turns.take(judged)
+        self._live.feed.judged(judged)
+        stream, bad = self.table.state.streams.get(judged.stream), worst(judged)
+        if stream is not None and bad is not None:
+            stream.bad = bad
+
     def streams(self) -> list[dict[str, Any]]:
         """Return the live streams for people and programs, with their ids, as JSON values."""
         with self._lock:
             self._read(SCRAPE_BYTES)
             view = self._view()
             return [stream_json(stream, view) for stream in self.table.streams]
+
+    def turns(self) -> bytes:
+        """Return the newest bad turns, and the newest of all, as JSON: records and verdicts, and no name that a client gave."""
+        with self._lock:
+            self._read(SCRAPE_BYTES)
+            return self._turns.page(self.table.totals.turns_judged)
+
+    def turn(self, number: int) -> bytes | None:
+        """Return one judged turn as JSON, with the text that `explain` prints of it; None where it is not kept."""
+        with self._lock:
+            self._read(SCRAPE_BYTES)
+            return self._turns.one(number, self.table.settings.streams.playout_buffer_ms / 1000)
 
     def ready(self) -> tuple[bool, str]:
         """Whether any source can be read, and if not why."""
@@ -213,7 +295,9 @@ class Sidecar(Collector):
         with self._lock:
             self.table.configure(settings)
             self._replace_sources(sources)
-            self._host = self._make_host(settings)
+            self._host, self._machine_said = self._make_host(settings), None
+            self._live.history.configure(settings.alerts)
+            self._sampler = self._make_sampler and self._make_sampler(settings)
             self._reload_ok, self._reload_t = True, self._clock()
         log.info("configuration reloaded")
         return True, "reloaded"
@@ -260,7 +344,8 @@ class Sidecar(Collector):
             self.intakes = [Intake(intake.source) for intake in self.intakes]
             self._start_over(path, error)
             return
-        self.table, self._former = StreamTable(self.table.settings, saved.state), saved.former
+        self.table = StreamTable(self.table.settings, saved.state, saved.turns)
+        self._former = saved.former
         if same_boot and saved.ahead is not None:
             self._wall.ahead = saved.ahead
         else:
@@ -277,7 +362,14 @@ class Sidecar(Collector):
             return
         intakes = {intake.name: intake.save() for intake in self.intakes}
         # The clocks are read one after the other: what they are apart is never twice the same to the last digit.
-        saving = Saving(self.table.state, intakes, self._boot, round(self._wall.ahead, 2), self._former)
+        saving = Saving(
+            self.table.state,
+            intakes,
+            self.table.turns.kept(),
+            self._boot,
+            round(self._wall.ahead, 2),
+            self._former,
+        )
         try:
             payload = msgspec.msgpack.encode(saving)
             # A scrape of a device that nobody speaks to is no reason to write to its flash.

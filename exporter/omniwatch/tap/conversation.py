@@ -9,11 +9,15 @@ import msgspec
 
 from omniwatch.tap.audio import duration_ms, is_silent
 from omniwatch.tap.stream_events import Moment, StreamEvents
+from omniwatch.tap.stream_name import MAX_NAME
 
 MAX_ANSWERS = 8
 """Responses remembered per session: the latest may still be in flight or playing."""
 STATED_WITHIN_MS = 1.0
 """The server rounds positions to milliseconds. Within this tolerance the audio's own length is the more exact."""
+
+BARGED_IN = ("turn_detected", "barge_in")
+"""Why a response was cancelled, where the user spoke up; the second is vLLM-Omni's word."""
 
 
 class FromClient(msgspec.Struct):
@@ -27,6 +31,8 @@ class FromClient(msgspec.Struct):
     audio_end_ms: float | None = None
     response_id: str | None = None
     item_id: str | None = None
+    event_id: str | None = None
+    response: Any = None
     last_received_server_event_seq: int = 0
 
 
@@ -34,13 +40,6 @@ class Metadata(msgspec.Struct):
     """What goes with a duplex delta; the duration is that of the response so far."""
 
     audio_duration_ms: float | None = None
-
-
-class Named(msgspec.Struct):
-    """A session or a response."""
-
-    id: str | None = None
-    status: str | None = None
 
 
 class FromServer(msgspec.Struct):
@@ -52,21 +51,27 @@ class FromServer(msgspec.Struct):
     format: str | None = None
     sample_rate_hz: float | None = None
     response_id: str | None = None
+    item_id: str | None = None
     metadata: Metadata | None = None
     id: str | None = None
     session_id: str | None = None
-    session: Named | None = None
-    response: Named | None = None
+    session: Any = None
+    response: Any = None
+    item: Any = None
     reason: str | None = None
     code: str | None = None
     error: Any = None
+    server_event_seq: int | None = None
+    resume_token: str | None = None
 
 
 class SpokenResponse(msgspec.Struct):
-    """One response that speaks: the turn it answers, and how much of it was sent."""
+    """One response: the turn it answers, None before it speaks unasked, and how much of it was sent."""
 
-    turn: int
+    turn: int | None
     sent_ms: float = 0.0
+    is_cut: bool = False
+    """Whether its listener hears no more of it."""
 
 
 class Holder(Protocol):
@@ -98,15 +103,17 @@ class Conversation:
         self._answers: OrderedDict[str, SpokenResponse] = OrderedDict()
         """The latest responses by their ids, the current one last. By turns they have no id: theirs is ""."""
 
-    def ask(self, at: Moment | None = None) -> None:
-        """The client's input is complete. More of it before the answer begins moves nothing: one turn waits."""
-        if self._asked is None:
-            self._turns += 1
-            self._asked = self._turns
-            self.stream_events.ask(self._asked, at=at)
-            if self._early:
-                self.stream_events.write(self._asked, *self._early)
-                self._early = None
+    def ask(self, at: Moment | None = None) -> int | None:
+        """The client's input is complete: return the turn that begins. More before the answer moves nothing: one turn waits."""
+        if self._asked is not None:
+            return None
+        self._turns += 1
+        self._asked = self._turns
+        self.stream_events.ask(self._asked, at=at)
+        if self._early:
+            self.stream_events.write(self._asked, *self._early)
+            self._early = None
+        return self._asked
 
     def begin(self, response: str) -> None:
         """A response begins that answers the turn that waits, if any does."""
@@ -118,11 +125,8 @@ class Conversation:
         """A delta of speech."""
         response = said.response_id or ""
         self.begin(response)
-        answer = self._answers.get(response)
-        if answer is None:
-            # The model speaks unasked.
-            self._turns += 1
-            answer = self._answer(response, self._turns)
+        answer = self._answers.get(response) or self._answer(response, None)
+        turn = self._turn_of(answer)
         data = said.audio or said.delta or ""
         dur_ms = duration_ms(data, said.format, said.sample_rate_hz)
         stated_ms = said.metadata.audio_duration_ms if said.metadata else None
@@ -131,9 +135,9 @@ class Conversation:
             dur_ms = max(0.0, stated_ms - answer.sent_ms)
         answer.sent_ms += dur_ms
         if dur_ms > 0:
-            self.stream_events.speak(answer.turn, dur_ms, is_silent(data))
+            self.stream_events.speak(turn, dur_ms, is_silent(data))
         elif stated_ms is not None:
-            self.stream_events.repeat(answer.turn, stated_ms)
+            self.stream_events.repeat(turn, stated_ms)
 
     def write(self, said: FromServer, *, early: bool) -> None:
         """A delta of text, of a response or of the answer to the turn that waits; `early`: to a question that is still being put."""
@@ -146,18 +150,37 @@ class Conversation:
             before, at = self._early or (0, self.stream_events.now())
             self._early = before + chars, at
 
-    def played(self, said: FromClient, played_ms: float | None, source: str) -> None:
-        """The client's playhead in a response, the current one unless named, and where the client has it from."""
-        response = said.response_id or (said.item_id or "").removeprefix("item_")
-        if not response and self._answers:
-            response = next(reversed(self._answers))
-        if response in self._answers and played_ms is not None:
-            self.stream_events.heard(self._answers[response].turn, played_ms, source)
+    def played(self, said: FromClient) -> None:
+        """The client's playhead in a response, by its player."""
+        answer, _ = self._place(said.response_id, said.item_id)
+        if answer and answer.turn is not None and said.played_ms is not None:
+            self.stream_events.heard(answer.turn, said.played_ms, "player")
 
-    def done(self, response: str, reason: str) -> None:
-        """A response ended."""
-        if response in self._answers:
-            self.stream_events.finish(self._answers[response].turn, reason)
+    def truncate(self, said: FromClient) -> None:
+        """The listener hears no more of an answer from there on, as a framework reckons it from what it queued."""
+        answer, before_ms = self._place(said.response_id, said.item_id)
+        if answer and said.audio_end_ms is not None:
+            heard_ms = before_ms + said.audio_end_ms
+            if self._interrupt(answer, is_cut=heard_ms < answer.sent_ms) and answer.turn is not None:
+                self.stream_events.heard(answer.turn, heard_ms, "framework")
+
+    def clear(self, response: str | None) -> None:
+        """What was sent of an answer, the latest unless named, and is not heard yet is thrown away."""
+        answer, _ = self._place(response, None)
+        if answer and answer.turn is not None and not answer.is_cut and self._interrupt(answer):
+            self.stream_events.cut_off(answer.turn)
+
+    def speaks_up(self) -> None:
+        """The user speaks, or has the answer stopped."""
+        self.stream_events.interrupt(self.stream_events.turn)
+
+    def done(self, response: str, status: str, reason: str = "") -> None:
+        """A response ended as `status` says; `reason`: why it was cancelled."""
+        answer = self._answers.get(response)
+        if answer:
+            if (answer.is_cut and status != "failed") or (status == "cancelled" and reason in BARGED_IN):
+                status = "interrupted"
+            self.stream_events.finish(answer.turn, status[:MAX_NAME])
             if not response:
                 del self._answers[response]
 
@@ -166,8 +189,36 @@ class Conversation:
         self.stream_events.finish(self._asked, reason)
         self._asked = None
 
-    def _answer(self, response: str, turn: int) -> SpokenResponse:
+    def _place(self, response: str | None, item: str | None) -> tuple[SpokenResponse | None, float]:
+        """Return the response that is meant, the current one unless named, and how much of it comes before the item."""
+        response = response or (item or "").removeprefix("item_")
+        if not response and self._answers:
+            response = next(reversed(self._answers))
+        return self._answers.get(response), 0.0
+
+    def _interrupt(self, answer: SpokenResponse, *, is_cut: bool = False) -> bool:
+        """Note that the listener hears no more; return whether there was more to hear."""
+        if not self.stream_events.interrupt(answer.turn, is_cut=is_cut):
+            return False
+        answer.is_cut = True
+        return True
+
+    def _turn_of(self, answer: SpokenResponse) -> int:
+        """Return the turn of a response that speaks, its own where the model speaks unasked."""
+        if answer.turn is None:
+            self._turns += 1
+            answer.turn = self._turns
+        return answer.turn
+
+    def _answer(self, response: str, turn: int | None) -> SpokenResponse:
         answer = self._answers[response] = SpokenResponse(turn)
         if len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
         return answer
+
+
+def text_of(of: Any, *names: str) -> str:
+    """Return a text deep in what was decoded; "" where there is none."""
+    for name in names:
+        of = of.get(name) if isinstance(of, dict) else None
+    return of if isinstance(of, str) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from omniwatch.tap.report import Reports
 from omniwatch.tap.sessions import Sessions
 from omniwatch.tap.stream_events import Moment, StreamEvents, peer_of
 
+logger = logging.getLogger("omniwatch.tap")
 STREAM_HEADER = b"x-omniwatch-stream"
 """The one header added to responses: the id under which the client can report on its stream."""
 STREAM_PARAMETER = "omniwatch_stream"
@@ -57,6 +59,13 @@ class TapContext:
         """Duplex sessions that a client may take up again."""
         self.speaking_to: set[str] = set()
         """Names of streams with a chat request under way."""
+        self._told: set[str] = set()
+
+    def tell(self, message: str, *args: object) -> None:
+        """Log it, the first time that it is to be said."""
+        if message not in self._told:
+            self._told.add(message)
+            logger.warning(message, *args)
 
     def stream_events(self, name: str) -> StreamEvents:
         """Return a stream of that name, not yet started."""

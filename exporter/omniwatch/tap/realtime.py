@@ -6,7 +6,8 @@ import msgspec
 
 from omniwatch.system.hostport import network_of
 from omniwatch.tap.asgi import Scope
-from omniwatch.tap.conversation import Conversation, FromClient, FromServer
+from omniwatch.tap.conversation import Conversation, FromClient, FromServer, text_of
+from omniwatch.tap.general import General
 from omniwatch.tap.observer import TapContext, WebsocketObserver
 from omniwatch.tap.partial_json import ELIDED, read
 from omniwatch.tap.stream_events import Moment
@@ -21,6 +22,10 @@ TEXT = (
     "response.text.delta",
 )
 """Deltas of the answer's text, whatever a version calls them."""
+SPEECH = ("response.output_audio.delta", "response.audio.delta")
+FELL_BACK = "a client asked for duplex=1, and the server goes by turns"
+MAX_EARLY = 256
+"""Messages kept while the dialect is undecided."""
 MAX_ID = 256
 """Characters of a session's id; one under a longer id is not remembered."""
 
@@ -29,41 +34,43 @@ _server = msgspec.json.Decoder(FromServer)
 
 
 class RealtimeObserver(WebsocketObserver):
-    """One connection, of a session by turns or of a duplex session."""
+    """One connection, in one of three dialects: what is said on it tells which. "turns" and "duplex" are vLLM-Omni 0.30's."""
 
     kind = "realtime"
 
     def __init__(self, scope: Scope, context: TapContext) -> None:
         super().__init__(scope, context)
-        self._duplex = False
+        self._dialect = ""
+        self._early: list[tuple[FromClient | FromServer, Moment]] = []
+        """What was said before the dialect was known."""
+        self._is_doubtful = False
+        """Whether the server's greeting fits two dialects."""
+        self._asks_duplex = b"duplex=1" in scope.get("query_string", b"").split(b"&")
         self._started = False
         self._resume: tuple[FromClient, float] | None = None
         self._generating_at: Moment | None = None
         client = scope.get("client")
         self._network = network_of(client[0]) if client and client[0] else ""
-        self._hold(Conversation(self.stream_events, owner_of(scope.get("headers", ()))))
+        self._owner = owner_of(scope.get("headers", ()))
+        self._hold(Conversation(self.stream_events, self._owner))
 
     def accepted(self) -> None:
         """Not a stream yet: the client may be one that comes back."""
 
     def client_said(self, text: str) -> None:
-        """Take commits and playheads, and the client's return."""
+        """Take requests, commits and playheads, and the client's return."""
         said = read(_client, text)
         if said is None:
             return
         if said.type == "session.resume" and not self._started:
             self._resume = said, self.context.monotonic()
+            self._dialect = "duplex"
             return
         self._start_once()
-        if said.type in ("input_audio_buffer.commit", "input.commit"):
-            self._committed(said)
-        elif said.type == "response.create":
-            self._conversation.ask()
-        elif said.type in ("playback.ack", "audio.playback_ack"):
-            self._conversation.played(said, said.played_ms, "player")
-        elif said.type == "conversation.item.truncate":
-            # A framework reckons it from what it queued; no player is asked.
-            self._conversation.played(said, said.audio_end_ms, "framework")
+        if self._dialect:
+            self._client_says(said)
+        elif said.type != "input_audio_buffer.append":
+            self._wait(said, _of_client(said))
 
     def server_said(self, text: str) -> None:
         """Take speech, its end, and the answer to a client that came back."""
@@ -73,20 +80,108 @@ class RealtimeObserver(WebsocketObserver):
         if self._resume is not None:
             self._answered_resume(said, *self._resume)
         self._start_once()
+        if self._dialect:
+            self._server_says(said)
+        else:
+            self._wait(said, self._of_server(said))
+
+    def _of_server(self, said: FromServer) -> str:
+        kind, session = said.type, said.session
+        if said.server_event_seq is not None or said.resume_token is not None or said.metadata is not None:
+            return "duplex"
+        if kind in ("session.resumed", "session.resync_required", "response.listen"):
+            return "duplex"
+        if kind in SPEECH:
+            return "general" if said.audio is None else "turns"
+        if kind == "session.created" and session is None:
+            return "turns"
+        if kind in ("session.created", "session.updated") and isinstance(session, dict):
+            if "type" not in session and "object" not in session:
+                return "duplex"
+            if not self._asks_duplex or self._is_doubtful:
+                return "general"
+            self._is_doubtful = True
+            return ""
+        return "general" if self._is_doubtful else ""
+
+    def _wait(self, said: FromClient | FromServer, dialect: str) -> None:
+        self._early.append((said, self.stream_events.now()))
+        if dialect or len(self._early) >= MAX_EARLY:
+            self._decide(dialect or "turns")
+
+    def _decide(self, dialect: str) -> None:
+        """Know the dialect, and read again what was said before."""
+        self._dialect = dialect
+        if dialect == "general":
+            self._general = General(self.stream_events, self._owner, self.context.tell)
+            self._hold(self._general)
+        if self._asks_duplex and dialect != "duplex":
+            self.context.tell(FELL_BACK)
+        early, self._early = self._early, []
+        for said, at in early:
+            if self._over:
+                break
+            self.stream_events.at = at
+            try:
+                if isinstance(said, FromClient):
+                    self._client_says(said)
+                else:
+                    self._server_says(said)
+            finally:
+                self.stream_events.at = None
+
+    def _client_says(self, said: FromClient) -> None:
         kind, conversation = said.type, self._conversation
-        if kind in ("response.output_audio.delta", "response.audio.delta"):
-            self._ask_late()
-            conversation.speak(said)
-        elif kind in TEXT:
+        if kind == "conversation.item.truncate":
+            conversation.truncate(said)
+        elif kind in ("response.cancel", "input.cancel"):
+            conversation.speaks_up()
+        elif kind == "output_audio_buffer.clear":
+            conversation.clear(None)
+        elif self._dialect == "general":
+            self._general.client_said(said)
+        elif kind in ("input_audio_buffer.commit", "input.commit"):
+            self._committed(said)
+        elif kind == "response.create":
+            conversation.ask()
+        elif kind in ("playback.ack", "audio.playback_ack"):
+            conversation.played(said)
+
+    def _server_says(self, said: FromServer) -> None:
+        kind, conversation = said.type, self._conversation
+        if kind in TEXT:
             # By turns, the server may write before the client has said that its input is complete.
             conversation.write(said, early=self._generating_at is not None)
+            return
+        if kind == "input_audio_buffer.speech_started":
+            conversation.speaks_up()
+        elif kind == "output_audio_buffer.cleared":
+            conversation.clear(said.response_id)
+        elif kind == "error":
+            self.stream_events.fault(text_of(said.error, "code") or said.code or "")
+        elif kind in ("session.created", "session.resumed"):
+            self._opened(said)
+        elif kind in ("session.closed", "session.expired"):
+            self.leave(said.reason or "closed", "aborted")
+            return
+        if self._dialect == "general":
+            self._general.server_said(said)
+        else:
+            self._of_0_30(said)
+
+    def _of_0_30(self, said: FromServer) -> None:
+        kind, conversation = said.type, self._conversation
+        if kind in SPEECH:
+            self._ask_late()
+            conversation.speak(said)
         elif kind == "response.created":
             conversation.begin(_response_id(said))
         elif kind == "response.done":
-            conversation.done(_response_id(said), (said.response and said.response.status) or "completed")
+            why = text_of(said.response, "status_details", "reason")
+            conversation.done(_response_id(said), text_of(said.response, "status") or "completed", why)
         elif kind in ("response.output_audio.done", "response.audio.done"):
             # A duplex response ends with `response.done`, which also says how.
-            if not self._duplex:
+            if self._dialect == "turns":
                 self._generating_at = None
                 conversation.begin("")
                 conversation.done("", "completed")
@@ -97,14 +192,12 @@ class RealtimeObserver(WebsocketObserver):
         elif kind == "error" and said.code == "processing_error":
             conversation.begin("")
             conversation.done("", "failed")
-        elif kind in ("session.created", "session.resumed"):
-            self._opened(said)
-        elif kind in ("session.closed", "session.expired"):
-            self.leave(said.reason or "closed", "aborted")
 
     def leave(self, reason: str, outcome: str) -> None:
         """End the stream, unless another connection has taken the session over."""
         if self._conversation.holder is self:
+            if not (self._dialect or self._over):
+                self._decide("turns")
             self.context.sessions.leave(self._conversation, self.context.monotonic())
             super().leave(reason, outcome)
         self._over = True
@@ -115,7 +208,7 @@ class RealtimeObserver(WebsocketObserver):
             self.start()
 
     def _committed(self, said: FromClient) -> None:
-        if self._duplex:
+        if self._dialect == "duplex":
             unanswered = said.create_response is False or said.response_create is False
             if said.final is not False and not unanswered:
                 self._conversation.ask()
@@ -133,12 +226,11 @@ class RealtimeObserver(WebsocketObserver):
             self._generating_at = None
 
     def _opened(self, said: FromServer) -> None:
-        self._duplex = self._duplex or said.session is not None
         name = _session_id(said)
         if not name:
             return
         self.known_as(name)
-        if self._duplex:
+        if self._dialect == "duplex":
             self.context.sessions.name(self._conversation, name)
 
     def _answered_resume(self, said: FromServer, asked: FromClient, asked_m: float) -> None:
@@ -194,11 +286,17 @@ class RealtimeObserver(WebsocketObserver):
         conversation.network = self._network
 
 
+def _of_client(said: FromClient) -> str:
+    if said.final is not None:
+        return "turns"
+    return "duplex" if said.type in ("playback.ack", "audio.playback_ack", "input.commit") else ""
+
+
 def _response_id(said: FromServer) -> str:
-    return said.response_id or (said.response and said.response.id) or ""
+    return said.response_id or text_of(said.response, "id")
 
 
 def _session_id(said: FromServer) -> str:
     """Return the session that the server names; "" for none, and for an id that is too long."""
-    name = (said.session and said.session.id) or said.session_id or said.id or ""
+    name = text_of(said.session, "id") or said.session_id or said.id or ""
     return name if len(name) <= MAX_ID and ELIDED not in name else ""

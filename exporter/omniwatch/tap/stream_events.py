@@ -31,7 +31,18 @@ class Moment(NamedTuple):
 class _Turn:
     """What the server knows of a turn, by which a client's word on it is judged. Times are of the clock that never steps."""
 
-    __slots__ = ("asked_m", "began_m", "chars", "handed_ms", "reported_m", "rtt_ms", "speech", "underrun_ms")
+    __slots__ = (
+        "asked_m",
+        "began_m",
+        "chars",
+        "handed_ms",
+        "heard_m",
+        "is_interrupted",
+        "reported_m",
+        "rtt_ms",
+        "speech",
+        "underrun_ms",
+    )
 
     def __init__(self, asked_m: float | None = None, speech: Speech | None = None) -> None:
         self.asked_m = asked_m
@@ -39,6 +50,9 @@ class _Turn:
         self.began_m: float | None = None
         """When its first speech was handed over."""
         self.handed_ms = 0.0
+        self.heard_m = 0.0
+        """When all that was handed over will have been heard, at the earliest."""
+        self.is_interrupted = False
         self.reported_m: float | None = None
         """When the client last said how long it had nothing to play."""
         self.underrun_ms = 0.0
@@ -66,6 +80,8 @@ class StreamEvents:
         self.monotonic = monotonic
         self.turn: Turn | None = None
         self.line: Line | None = None
+        self.at: Moment | None = None
+        """When what is being read was said, where that was before."""
         self._put = put
         self._live = False
         self._open: dict[Turn, None] = {}
@@ -116,15 +132,13 @@ class StreamEvents:
         self.turn = turn
         self._open[turn] = None
         dur_ms = min(dur_ms, MAX_CHUNK_MS)
-        self._put(
-            events.Audio(
-                t=self.clock(), m=self.monotonic(), stream=self.name, dur_ms=dur_ms, turn=turn, silent=silent
-            )
-        )
+        t, m = self.at or (self.clock(), self.monotonic())
+        self._put(events.Audio(t=t, m=m, stream=self.name, dur_ms=dur_ms, turn=turn, silent=silent))
         known = self._turns.get(turn) or self._remember(turn, _Turn())
         if known.began_m is None:
-            known.began_m = self.monotonic()
+            known.began_m = m
         known.handed_ms += dur_ms
+        known.heard_m = (known.heard_m if known.heard_m > m else m) + dur_ms / 1000
         if known.speech:
             known.speech.handed_ms += dur_ms
             self.repeat(turn, known.speech.handed_ms)
@@ -149,16 +163,32 @@ class StreamEvents:
     def heard(self, turn: Turn, played_ms: float, source: str) -> None:
         """The client said how far it has played a turn, and where it has that from."""
         if 0 <= played_ms <= MAX_PTS_MS:
+            t, m = self.now()
             self._put(
-                events.Played(
-                    t=self.clock(),
-                    m=self.monotonic(),
-                    stream=self.name,
-                    turn=turn,
-                    played_ms=played_ms,
-                    source=source,
-                )
+                events.Played(t=t, m=m, stream=self.name, turn=turn, played_ms=played_ms, source=source)
             )
+
+    def interrupt(self, turn: Turn | None, *, is_cut: bool = False) -> bool:
+        """The user speaks up: return whether the turn is open or, as far as is known, being heard; `is_cut`: it surely is."""
+        known = None if turn is None else self._turns.get(turn)
+        t, m = self.now()
+        if known is None or turn is None or not (is_cut or turn in self._open or m < known.heard_m):
+            return False
+        if not known.is_interrupted:
+            known.is_interrupted = True
+            self._put(events.Interrupt(t=t, m=m, stream=self.name, turn=turn))
+        return True
+
+    def cut_off(self, turn: Turn) -> None:
+        """The listener hears no more of a turn, and nobody says how far it was played."""
+        known = self._turns.get(turn)
+        if known and known.began_m is not None:
+            self.heard(turn, min(known.handed_ms, (self.now().m - known.began_m) * 1000), "model")
+
+    def fault(self, code: str) -> None:
+        """The server says that something went wrong."""
+        t, m = self.now()
+        self._put(events.Fault(t=t, m=m, stream=self.name, code=code[:MAX_NAME] or "other"))
 
     def report(
         self,
@@ -243,8 +273,8 @@ class StreamEvents:
             self._put(events.StreamEnd(t=self.clock(), m=self.monotonic(), stream=self.name, reason=reason))
 
     def now(self) -> Moment:
-        """Return the present."""
-        return Moment(self.clock(), self.monotonic())
+        """Return the present, or the moment of what is read again."""
+        return self.at or Moment(self.clock(), self.monotonic())
 
 
 def _lenient(ms: float) -> float:

@@ -31,7 +31,7 @@ class EventWriter:
     """
 
     def __init__(self, path: Path, max_bytes: int, queue_events: int = QUEUE_EVENTS) -> None:
-        self._path = path
+        self.path = path
         self._max_bytes = max_bytes
         self._queue_events = queue_events
         self._seldom = LogThrottle(time.monotonic)
@@ -51,7 +51,7 @@ class EventWriter:
         if self._queue.qsize() >= self._queue_events:
             self._overflow += 1
             if self._seldom("full"):
-                logger.warning("the writer of %s does not keep up: events are dropped", self._path)
+                logger.warning("the writer of %s does not keep up: events are dropped", self.path)
             return
         self._queue.put((self._overflow, event))
         self._overflow = 0
@@ -73,14 +73,14 @@ class EventWriter:
             # Forked off: what the other process dropped is its own to count.
             self._overflow = 0
         waiting: queue.SimpleQueue[tuple[int, Event] | None] = queue.SimpleQueue()
-        spool = Spool(self._path, max_bytes=self._max_bytes)
+        spool = Spool(self.path, max_bytes=self._max_bytes)
         thread = threading.Thread(target=self._run, args=(waiting, spool), name="omniwatch-tap", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
             self._overflow += 1
             if self._seldom("thread"):
-                logger.warning("no thread to write %s: %s: events are dropped", self._path, error)
+                logger.warning("no thread to write %s: %s: events are dropped", self.path, error)
             return False
         self._queue, self._thread, self._pid = waiting, thread, os.getpid()
         return True
@@ -94,7 +94,7 @@ class EventWriter:
             except Exception as error:
                 if self._seldom("write"):
                     logger.warning(
-                        "%s: %s: events are dropped", self._path, getattr(error, "strerror", None) or error
+                        "%s: %s: events are dropped", self.path, getattr(error, "strerror", None) or error
                     )
             if waiting.empty():
                 time.sleep(BATCH_S)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from string import Template
 from typing import Any
 from urllib.parse import parse_qs
@@ -22,7 +23,8 @@ from prometheus_client.registry import Collector
 from omniwatch import __version__
 from omniwatch.system import places
 from omniwatch.system.errors import UserError
-from omniwatch.web.origin import guarded
+from omniwatch.web import runbook_pages, static_files
+from omniwatch.web.origin import PageAnswer, guarded
 from omniwatch.web.response import Response
 
 log = logging.getLogger(__name__)
@@ -33,9 +35,11 @@ Verdict = Callable[[], tuple[bool, str]]
 
 PATH = re.compile(r"/[A-Za-z0-9/._~!$&'()*+,;=:@-]*")
 """What a path may hold without percent signs (RFC 3986)."""
+JSON = "application/json"
+MOST_DIGITS = 16
+"""Numbers of turns are shorter."""
 GZIP_LEVEL = 1
 """Expositions shrink tenfold at the first level already, at a fraction of the time."""
-PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,18 @@ class Pages:
     """What the pages show. All callables are called from several threads.
 
     `streams` gives the live streams as JSON values: `stream` (the slot, None when it has none), `id`, `peer`, `state`, `drift_ms`,
-    `rtt_ms`, `rtt_vantage` and whatever else there is. `ready`, `healthy` and `reload` give whether it is so (done) and a line that says
-    why. `hosts` are the names by which browsers may ask for what people look at. `digest` is that of the settings in use. `max_requests`
-    bounds the scrapes at work at once; 0: no bound.
+    `rtt_ms`, `rtt_vantage` and whatever else there is. `turns` gives the judged turns as JSON, `turn` one of them by its number, None
+    where it is not kept. `live` gives the live page's feed since a cursor, compressed by gzip where asked. `ready`, `healthy` and
+    `reload` give whether it is so (done) and a line that says why. `hosts` are the names by which browsers may ask for what people
+    look at. `digest` is that of the settings in use. `max_requests` bounds the scrapes at work at once; 0: no bound.
+    `runbooks` is their folder.
     """
 
     registry: Collector
     streams: Callable[[], list[dict[str, Any]]]
+    turns: Callable[[], bytes]
+    turn: Callable[[int], bytes | None]
+    live: Callable[[str, bool], bytes]
     ready: Verdict
     healthy: Verdict
     reload: Verdict
@@ -57,18 +66,15 @@ class Pages:
     max_requests: int = 40
     hosts: Callable[[], Iterable[str]] = tuple
     digest: Callable[[], str] = str
+    runbooks: Path | None = None
 
 
 def respond(environ: dict[str, Any], start_response: Start, response: Response) -> list[bytes]:
-    """Write an answer as WSGI has it; to HEAD, without its body."""
-    headers = [
-        ("Content-Type", response.kind),
-        ("Content-Length", str(len(response.body))),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        *response.headers,
-    ]
-    start_response(response.status, headers)
+    """Write an answer as WSGI has it; to HEAD, without its body. One without a kind has no body to speak of."""
+    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **dict(response.headers)}
+    if response.kind:
+        headers |= {"Content-Type": response.kind, "Content-Length": str(len(response.body))}
+    start_response(response.status, [*headers.items()])
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [response.body]
 
 
@@ -89,6 +95,8 @@ def make_app(pages: Pages) -> WsgiApp:
     routes = {
         "/": Route(READ, guarded(lambda environ: _landing(pages), pages.hosts)),
         "/streams.json": Route(READ, guarded(lambda environ: _streams(pages), pages.hosts)),
+        "/turns.json": Route(READ, guarded(lambda environ: _turns(pages, environ), pages.hosts)),
+        "/live.json": Route(READ, guarded(lambda environ: _live(pages, environ), pages.hosts)),
         "/-/healthy": Route(READ, lambda environ: _verdict(pages.healthy, "503 Service Unavailable")),
         "/-/ready": Route(READ, lambda environ: _verdict(pages.ready, "503 Service Unavailable")),
         places.CONFIG_DIGEST: Route(READ, lambda environ: Response("200 OK", f"{pages.digest()}\n".encode())),
@@ -97,6 +105,15 @@ def make_app(pages: Pages) -> WsgiApp:
             guarded(lambda environ: _verdict(pages.reload, "500 Internal Server Error"), pages.hosts),
         ),
     }
+    if pages.runbooks is not None:
+        folder = pages.runbooks
+        routes[runbook_pages.PLACE] = Route(
+            READ, guarded(lambda environ: runbook_pages.index(folder), pages.hosts)
+        )
+        for name in runbook_pages.names(folder):
+            routes[runbook_pages.PLACE + name] = Route(READ, guarded(_runbook(folder, name), pages.hosts))
+    for path, file in static_files.load().items():
+        routes[path] = Route(READ, guarded(_static(file), pages.hosts))
     path = pages.telemetry_path
     if path in routes or not PATH.fullmatch(path):
         raise UserError(f'--web.telemetry-path: expected a path of its own such as /metrics, got "{path}"')
@@ -189,13 +206,44 @@ def _verdict(verdict: Verdict, otherwise: str) -> Response:
 
 
 def _streams(pages: Pages) -> Response:
-    return Response("200 OK", msgspec.json.encode({"streams": pages.streams()}) + b"\n", "application/json")
+    return Response("200 OK", msgspec.json.encode({"streams": pages.streams()}) + b"\n", JSON)
+
+
+def _runbook(folder: Path, name: str) -> PageAnswer:
+    return lambda environ: runbook_pages.page(folder, name)
+
+
+def _static(file: static_files.StaticFile) -> PageAnswer:
+    return lambda environ: file.answer(environ, _takes_gzip(environ.get("HTTP_ACCEPT_ENCODING", "")))
+
+
+def _turns(pages: Pages, environ: dict[str, Any]) -> Response:
+    number = _asked(environ, "number")
+    if not number:
+        return Response("200 OK", pages.turns(), JSON)
+    turn = pages.turn(int(number)) if number.isdecimal() and len(number) < MOST_DIGITS else None
+    if turn is None:
+        return Response("404 Not Found", b"no judged turn of this number is kept\n")
+    return Response("200 OK", turn, JSON)
+
+
+def _live(pages: Pages, environ: dict[str, Any]) -> Response:
+    packed = _takes_gzip(environ.get("HTTP_ACCEPT_ENCODING", ""))
+    headers = [("Vary", "Accept-Encoding"), *([("Content-Encoding", "gzip")] if packed else [])]
+    return Response("200 OK", pages.live(_asked(environ, "since"), packed), JSON, headers)
+
+
+def _asked(environ: dict[str, Any], name: str) -> str:
+    """Return the last value that a query gives for a name; "" where it gives none."""
+    query: str = environ.get("QUERY_STRING", "")
+    return parse_qs(query).get(name, [""])[-1]
 
 
 def _landing(pages: Pages) -> Response:
     ready, why = pages.ready()
     streams = pages.streams()
-    links = [pages.telemetry_path, "/streams.json", "/-/healthy", "/-/ready"]
+    links = [pages.telemetry_path, "/streams.json", "/turns.json", "/-/healthy", "/-/ready"]
+    links += [runbook_pages.PLACE] if pages.runbooks else []
     text = Template(resources.files(__name__).joinpath("landing.html").read_text(encoding="utf-8"))
     page = text.substitute(
         version=html.escape(__version__),
@@ -204,8 +252,7 @@ def _landing(pages: Pages) -> Response:
         rows="\n".join(map(_row, streams)) or '<tr><td colspan="7">Nobody is listening.</td></tr>',
         links="\n".join(f'<li><a href="{html.escape(link)}">{html.escape(link)}</a></li>' for link in links),
     )
-    policy = [("Content-Security-Policy", PAGE_POLICY)]
-    return Response("200 OK", page.encode(), "text/html; charset=utf-8", policy)
+    return Response("200 OK", page.encode(), "text/html; charset=utf-8", [static_files.POLICY])
 
 
 def _row(stream: dict[str, Any]) -> str:

@@ -187,7 +187,7 @@ def _users(users: dict[str, str]) -> tuple[tuple[bytes, bytes], ...]:
 
 def _seconds(interval: str) -> float:
     """Read a duration as Go's time.ParseDuration does, which exporter-toolkit uses: without the days, weeks and years of
-    Prometheus' own durations (desk/durations.py).
+    Prometheus' own durations (bundle/durations.py).
     """
     if interval == "0":
         return 0.0

@@ -9,11 +9,11 @@ import yaml
 
 from helpers.bundles import promtool
 from helpers.needs import KEEP_FIRING
+from omniwatch.core.rule_states import rule_states
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.rules import Rule
 from omniwatch.desk.backtest.states import Episode, Hold, Series, episodes, merged
 from omniwatch.desk.backtest.templates import alerts
-from omniwatch.replay import rule_states
 
 FIFTEEN = Hold(15)
 

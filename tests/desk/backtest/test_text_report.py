@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from helpers.backtest_command import record, run
 from omniwatch import events as ev
-from omniwatch import plotting
+from omniwatch.desk import plotting
 from omniwatch.desk.backtest import picture, routes
 from omniwatch.desk.backtest.compare import compare, pairs
 from omniwatch.desk.backtest.json_report import differences, facts

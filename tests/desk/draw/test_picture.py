@@ -16,6 +16,7 @@ from matplotlib.image import imread
 
 from omniwatch.bundle import data
 from omniwatch.cli import main
+from omniwatch.desk.child_process import free_port
 from omniwatch.desk.draw import arguments, picture
 from omniwatch.desk.draw.canvas import curve_style, fitted, width, wrapped
 from omniwatch.desk.draw.charts import clock_text, extent, legend_rows, lonely, y_ticks
@@ -40,7 +41,6 @@ from omniwatch.desk.draw.model import (
 from omniwatch.desk.draw.queries import DrawError
 from omniwatch.desk.draw.svg import small
 from omniwatch.desk.draw.window import Window
-from omniwatch.system.child_process import free_port
 
 WINDOW = Window(1_768_478_400.0, 1_768_480_200.0)
 LEVELS = [Level(None, "red"), Level(-60, "green"), Level(60, "red")]

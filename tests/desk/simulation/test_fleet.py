@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from omniwatch.centre import inventory, uplink_metrics
 from omniwatch.cli import main
 from omniwatch.desk.simulation import fleet
 from omniwatch.desk.simulation.fleet import Plan, exposition, members
-from omniwatch.fleet import inventory, uplink_metrics
 
 T0 = 1_800_000_000.0
 OTHER_AGENT = "uplink:queue_behind_seconds:max"
@@ -31,7 +31,9 @@ def values(member: fleet.Member, t: float) -> dict[str, float]:
 
 
 def test_every_family_of_the_uplink_moves_in_some_way():
-    assert {family.name for family in uplink_metrics.FAMILIES} == {*fleet.VALUES, fleet.ALERT, OTHER_AGENT}
+    assert {family.name for family in uplink_metrics.FAMILIES} == {
+        *(*fleet.VALUES, fleet.ALERT, fleet.BAD, OTHER_AGENT)
+    }
 
 
 def test_the_same_seed_is_the_same_fleet_and_another_is_not():
@@ -52,9 +54,15 @@ def test_counters_only_grow_and_parts_are_no_larger_than_their_wholes():
     for member in members(Plan(20)):
         before: dict[str, float] = {}
         for step in range(400):
-            now = {name: value for name, _, value in fleet.series(member, T0 + step * 15)}
+            rows = list(fleet.series(member, T0 + step * 15))
+            now = {name: value for name, _, value in rows} | {
+                labels: value for name, labels, value in rows if name == fleet.BAD
+            }
+            assert sum(now[labels] for labels in fleet.BAD_TURNS) <= now["uplink:turns_judged_total"]
             for name, value in now.items():
-                assert not name.endswith("_total") or value >= before.get(name, 0), (name, step)
+                assert (
+                    not name.endswith(("_total", '"')) or name == fleet.BAD or value >= before.get(name, 0)
+                ), (name, step)
             assert all(now[part] <= now[whole] for part, whole in parts.items())
             before = now
 

@@ -9,8 +9,9 @@ from operator import xor
 import pytest
 
 from omniwatch import events as ev
+from omniwatch.core.rule_states import Span, contract_rules, spans
 from omniwatch.desk.simulation import SCENARIOS, Condition, Scenario, SimulatedListener, events
-from omniwatch.replay import Replay, Span, contract_rules, spans
+from omniwatch.replay import Replay
 from omniwatch.settings import Settings
 
 T0 = 1_700_000_000.0
@@ -245,3 +246,19 @@ def test_conditions_can_be_combined_and_joined_late():
     late = [e for e in made if isinstance(e, ev.Audio) and e.stream.endswith("-1")]
     assert late[0].t > 50
     assert abs(drift_ms(late[0])) < 30
+
+
+def test_a_user_who_barges_in_ends_each_answer_and_what_that_costs_is_counted():
+    scenario = SCENARIOS["barge-in"]
+    spoke_up = {event.turn: event.t for event in of(ev.Interrupt, "barge-in")}
+    ends = {event.turn: event for event in of(ev.TurnEnd, "barge-in")}
+    assert len(spoke_up) > 8
+    assert [turn for turn, end in ends.items() if end.reason == "interrupted"] == [*spoke_up]
+    assert all(scenario.fault_at_s < t < scenario.mended_at_s + 5 for t in spoke_up.values())
+    last = {event.turn: event.t for event in of(ev.Audio, "barge-in")}
+    stale_s = [max(0.0, last[turn] - t) for turn, t in spoke_up.items()]
+    assert min(stale_s) > 0.1
+    assert max(stale_s) < 1.0
+    totals = replayed(scenario, 1, scenario.duration_s).totals
+    assert totals.interruption_stale.sum == pytest.approx(sum(stale_s), abs=1e-4)
+    assert sum(totals.interruption_answer.counts) == len(spoke_up)

@@ -11,6 +11,7 @@ from math import inf
 from typing import NamedTuple
 
 from helpers.incidents.engine import FRAME_S, Job, Machine, serve
+from helpers.incidents.sensors import SENSORS, sampled
 from helpers.incidents.wire import Connection, Path, Reader, reached
 from omniwatch import events as ev
 
@@ -39,9 +40,9 @@ def _told(late: str, starved: str) -> Told:
 UNSAMPLED = _told("thinking voice unknown", "pace stall chunks unknown")
 """What may be said of a fault that only a sample of the device would show, where there are events alone."""
 FAULTS = {
-    "quota": UNSAMPLED,
-    "heat": UNSAMPLED,
-    "memory": UNSAMPLED,
+    "quota": _told("quota", "quota"),
+    "heat": _told("heat", "heat"),
+    "memory": _told("memory", "memory"),
     "load": _told("load", "load"),
     "pace": _told("voice", "pace"),
     "thinking": _told("thinking", "thinking"),
@@ -107,6 +108,8 @@ class Plan:
     restart_t: float = inf
     other_chunking: tuple[int, int] | None = None
     """The chunking after the good turns."""
+    sensors: tuple[str, ...] = SENSORS
+    """What this device can say of itself."""
 
 
 @dataclass
@@ -126,6 +129,9 @@ class Incident:
     lines: list[bytes]
     heard: dict[int, Heard]
     text: bool = True
+    sensors: tuple[str, ...] = SENSORS
+    samples: list[bytes] = field(default_factory=list)
+    """Lines of the device's samples."""
     late_to_see: frozenset[int] = frozenset()
     """Turns whose question waited for a process that stood still: only the client sees that."""
 
@@ -191,6 +197,7 @@ def _plan(seed: int, faults: tuple[str, ...], faulty: bool = True) -> Plan:
         video=luck.random() < 0.3,
         kind=luck.choice(("chat", "video", "realtime")),
         turns_t=turns[0].t,
+        sensors=tuple(name for name in SENSORS if random.Random(f"{seed} {name}").random() < 0.85),
     )
     target = fault_luck.choice(turns)
     for fault in faults:
@@ -226,6 +233,7 @@ def _break(plan: Plan, fault: str, target: Asked, luck: random.Random) -> None:
         while at < end:
             stop_s = luck.uniform(0.05, 0.9)
             machine.stops.append((at, at + stop_s))
+            machine.waits.append((at, at + stop_s))
             at += stop_s + luck.uniform(0.02, 0.5)
     elif fault == "load":
         for number in range(luck.randint(2, 6)):
@@ -325,6 +333,8 @@ def _play(plan: Plan, faults: tuple[str, ...]) -> Incident:
         _lines(plan, told),
         heard,
         plan.text,
+        plan.sensors,
+        sampled(plan.machine, plan.sensors, plan.seed, T0),
         frozenset(unread),
     )
 

@@ -39,6 +39,12 @@ class Machine:
     """Share of the clocks that is left."""
     stops: list[tuple[float, float]] = field(default_factory=list)
     """Nothing runs meanwhile."""
+    waits: list[tuple[float, float]] = field(default_factory=list)
+    """Of these, those in which it waits for memory."""
+    throttled: list[tuple[float, float]] = field(default_factory=list)
+    """When the quota stopped it, filled in as it serves."""
+    busy: list[tuple[float, float]] = field(default_factory=list)
+    """When it had something to do, filled in as well."""
 
     def edges(self) -> list[float]:
         """When what it gives changes."""
@@ -79,7 +85,12 @@ def serve(machine: Machine, jobs: list[Job]) -> None:
         if waiting:
             until = min(until, waiting[-1].asked_t)
         speed = machine.speed(now)
+        if machine.busy and machine.busy[-1][1] >= now - 1e-9:
+            machine.busy[-1] = machine.busy[-1][0], now
+        else:
+            machine.busy.append((now, now))
         if speed and budget <= 1e-9:
+            machine.throttled.append((now, until))
             now = until
             continue
         if not speed:

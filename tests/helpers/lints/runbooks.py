@@ -17,7 +17,7 @@ ROLES = tuple(
     f"the owner of the {what}" for what in ("model server", "device", "network", "client", "monitoring")
 )
 READING = (
-    r"omniwatch (fleet )?status",
+    r"omniwatch ((fleet )?status|explain)",
     r"systemctl (status|show|cat|list-units)( [\w.@=-]+)+",
     r"journalctl (-k|-u [\w.@-]+) --since -\d+(s|min|h) --no-pager( --grep '[^']+')?",
     r"curl -s http://[\w.:/-]+",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from omniwatch.system.child_process import ChildProcess, free_port, program
+from omniwatch.desk.child_process import ChildProcess, free_port, program
 from suites.chain.installation import directory, install
 
 SERVERS = Path(__file__).with_name("servers.py")

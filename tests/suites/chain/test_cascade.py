@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omniwatch.desk.chain.results import read
-from omniwatch.system.child_process import ChildProcess
+from omniwatch.desk.child_process import ChildProcess
 from suites.chain.cascade import SHORT, cascade, speak_questions
 from suites.chain.observer import Observer
 

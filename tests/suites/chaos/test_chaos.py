@@ -20,10 +20,10 @@ import pytest
 
 from helpers.systemd_bus import Unit, systemd
 from helpers.waiting import wait_until
+from omniwatch.desk.child_process import ChildProcess, free_port
 from omniwatch.desk.demo import GRACE_S
 from omniwatch.desk.demo.local_stack import Notice, Pager, Stack
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import ChildProcess, free_port
 
 SERVER = Path(__file__).parent / "server.py"
 CHAT_SERVER = SERVER.with_name("chat_server.py")

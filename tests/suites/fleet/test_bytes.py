@@ -15,10 +15,10 @@ import pytest
 from helpers.fleet_uplinks import CLEAR, Running
 from helpers.scraped import model_server, orin, scrape_too
 from helpers.waiting import wait_until
+from omniwatch.centre.uplink_metrics import IDENTITY, PREFIX
+from omniwatch.desk.child_process import free_port, get
 from omniwatch.desk.demo.local_stack import Stack
-from omniwatch.fleet.uplink_metrics import IDENTITY, PREFIX
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import free_port, get
 
 MEASURED_S = 210
 MOST_BYTES_A_DAY = 10_000_000

@@ -15,8 +15,8 @@ import yaml
 from helpers.fleet_uplinks import CLEAR, Running, joined
 from helpers.waiting import wait_until
 from omniwatch.bundle import render
+from omniwatch.desk.child_process import ChildProcess, free_port, get, program
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 OUTAGE_S = 20
 FLEET = msgspec.structs.replace(

@@ -16,7 +16,10 @@ OUTAGES = (3, 10, 60)
 
 @pytest.mark.timeout(900)
 def test_an_outage_neither_ends_a_page_nor_repeats_it(centre, capsys):
-    """Of each device: `speech` fires throughout, `server` begins meanwhile, `sight` ends meanwhile, `device` begins and ends."""
+    """Of each device: `speech` fires throughout, `server` begins meanwhile, `sight` ends meanwhile, `device` begins and ends.
+
+    Near the end of the longest outage the centre itself stalls.
+    """
     devices = {minutes: Device(f"away-{minutes}", centre) for minutes in OUTAGES}
     for device in devices.values():
         device.faults.now = {"speech", "sight"}
@@ -36,6 +39,9 @@ def test_an_outage_neither_ends_a_page_nor_repeats_it(centre, capsys):
     for minutes, device in devices.items():
         passed((minutes - waited) * MINUTE_S)
         waited = minutes
+        if minutes == OUTAGES[-1]:
+            centre.stall(centre.settings.fleet.held_after_s)
+            passed(MINUTE_S)
         assert device.count("speech") == device.count("sight") == (1, 0), "nothing ended while it was away"
         back = device.mend()
         began = device.await_count("server", 1, 0, 90)

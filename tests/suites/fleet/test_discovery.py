@@ -9,8 +9,8 @@ import pytest
 
 from helpers.fleet_servers import OMNIWATCH, Place, query
 from helpers.waiting import wait_until
-from omniwatch.fleet import inventory
-from omniwatch.system.child_process import free_port, get
+from omniwatch.centre import inventory
+from omniwatch.desk.child_process import free_port, get
 
 COUNT = 8
 

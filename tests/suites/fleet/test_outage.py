@@ -17,8 +17,8 @@ import pytest
 
 from helpers.fleet_uplinks import CLEAR, Given, Running, arrived, joined, newest_s
 from helpers.waiting import wait_until
-from omniwatch.fleet.uplink_metrics import FAMILIES
-from omniwatch.system.child_process import ChildProcess
+from omniwatch.centre.uplink_metrics import FAMILIES
+from omniwatch.desk.child_process import ChildProcess
 
 OUTAGE_S = 120
 CUTS_S = float(os.environ.get("CUTS_S", "450"))

@@ -14,9 +14,9 @@ import pytest
 from helpers import fleet_answers as answers
 from helpers.fleet_capacity import Capacity, Live, Load
 from helpers.fleet_servers import Place
+from omniwatch.centre import status
+from omniwatch.centre.query import Centre
 from omniwatch.desk.simulation.fleet import Plan, members
-from omniwatch.fleet import status
-from omniwatch.fleet.query import Centre
 
 LOAD = Load(devices=200, minutes=0.5, history=10, interval_s=5)
 AWAY_S = 300

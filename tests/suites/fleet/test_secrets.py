@@ -13,7 +13,7 @@ import trustme
 
 from helpers.fleet_uplinks import Running, joined
 from helpers.waiting import wait_until
-from omniwatch.system.child_process import ChildProcess
+from omniwatch.desk.child_process import ChildProcess
 
 TOKEN = "of-this-device-alone"
 

@@ -14,8 +14,8 @@ import yaml
 
 from helpers.fleet_servers import OMNIWATCH, Place, query, scraping
 from helpers.waiting import wait_until
-from omniwatch.fleet import inventory
-from omniwatch.system.child_process import ChildProcess, get
+from omniwatch.centre import inventory
+from omniwatch.desk.child_process import ChildProcess, get
 
 COUNT = 12
 SILENT_AFTER_S = 6

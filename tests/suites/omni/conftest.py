@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from omniwatch.system.child_process import ChildProcess, free_port
+from omniwatch.desk.child_process import ChildProcess
 from suites.omni.installation import Say, directory, install
-from suites.omni.server import Omni, serving
+from suites.omni.server import Omni, following, serving
 
 
 @pytest.fixture(scope="session")
@@ -34,16 +34,5 @@ def omni(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator[Omni]:
 
 @pytest.fixture(scope="session")
 def sidecar(tmp_path_factory: pytest.TempPathFactory, omni: Omni) -> Iterator[ChildProcess]:
-    address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "omniwatch", "exporter", "--config.file=/dev/null", f"tail:{omni.spool}"]
-    service = ChildProcess(
-        "sidecar",
-        [*command, f"--web.listen-address={address}"],
-        tmp_path_factory.mktemp("sidecar"),
-        f"http://{address}",
-    )
-    try:
-        service.await_ready("/-/ready")
+    with following(omni.spool, tmp_path_factory.mktemp("sidecar")) as service:
         yield service
-    finally:
-        service.stop()

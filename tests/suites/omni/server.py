@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from typing import NamedTuple
 from helpers.paths import CLONE
 from helpers.scripted_tap import read_events
 from helpers.waiting import wait_until
+from omniwatch.desk.child_process import ChildProcess, free_port, get
 from omniwatch.events import AnyEvent
-from omniwatch.system.child_process import free_port, get
 from suites.omni.installation import BEAT_S, Say
 
 INSIDE = Path(__file__).parent / "inside"
@@ -122,6 +123,21 @@ def started(command: list[str], directory: Path, say: Say) -> Iterator[Omni]:
         yield omni
     finally:
         _stop(process)
+
+
+@contextmanager
+def following(spool: Path, directory: Path) -> Iterator[ChildProcess]:
+    """Run a sidecar on what a tap writes, while the context lasts."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "omniwatch", "exporter", "--config.file=/dev/null", f"tail:{spool}"]
+    service = ChildProcess(
+        "sidecar", [*command, f"--web.listen-address={address}"], directory, f"http://{address}"
+    )
+    try:
+        service.await_ready("/-/ready")
+        yield service
+    finally:
+        service.stop()
 
 
 def _await_health(omni: Omni, process: subprocess.Popen[bytes], log: Path, say: Say) -> None:

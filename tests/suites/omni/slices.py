@@ -55,6 +55,8 @@ def program(name: str, *arguments: object) -> Any:
 
 def _done(arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
     environment = os.environ | ENVIRONMENT
+    # Threads that wait for each other make a small model slow on a machine with other work.
+    environment["OMP_NUM_THREADS"] = "1"
     environment["PYTHONPATH"] = f"{CLONE / 'exporter'}:{SLICING}"
     return subprocess.run(
         [str(directory() / "venv/bin/python"), *map(str, arguments)],

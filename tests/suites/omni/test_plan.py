@@ -1,4 +1,7 @@
-"""What `omniwatch plan` computes of the tiny checkpoint, and what the running server says of it."""
+"""What `omniwatch plan` computes of the tiny checkpoint, cut by `omniwatch slice`, and what the running server says of it.
+
+The server is the one that `plan --flags` starts. It speaks as the whole model's server does.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,26 @@ from pathlib import Path
 
 import pytest
 
+from helpers.waiting import wait_until
+from omniwatch.desk.child_process import get
 from omniwatch.desk.plan import flags, planning, startup
 from omniwatch.desk.plan.device import of_size
 from omniwatch.desk.plan.memory import Result, Wanted, compute
+from omniwatch.events import encode
 from suites.omni.installation import Say, directory, install
-from suites.omni.server import ENVIRONMENT, Omni, started
+from suites.omni.listening import RATE_HZ, chat, realtime
+from suites.omni.server import ENVIRONMENT, Omni, following, started
+from suites.omni.slices import KEPT, cut
+from suites.omni.turns import finished, spoken
 
 TOKENS, STREAMS = 2048, 4
 
 
 @pytest.fixture(scope="module")
-def model(say: Say) -> Path:
+def model(say: Say, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three of four experts are left in the thinker, two in the talker."""
     install(directory(), say)
-    return directory() / "model"
+    return cut(directory() / "model", tmp_path_factory.mktemp("cut"), KEPT)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +99,43 @@ def test_a_token_takes_what_the_server_says(planned: tuple[Omni, str], result: R
     for stage, per_token in computed.items():
         # Whole blocks only: what is left over is less than one of them, of 128 tokens.
         assert 0 <= given - tokens[stage] * per_token < 128 * per_token, (stage, tokens[stage], per_token)
+
+
+def test_the_config_has_other_numbers_in_each_part(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    assert config["thinker_config"]["text_config"]["num_experts"] == 3
+    assert config["talker_config"]["text_config"]["num_local_experts"] == 2
+
+
+def test_the_cut_model_speaks_and_the_tap_has_each_sample(planned: tuple[Omni, str]) -> None:
+    omni, _ = planned
+    before = set(omni.streams())
+    with chat(omni.port, {"X-Omni-Stream": "cut"}) as speech:
+        received = list(speech)
+    events, end = finished(omni, "chat", before)
+    assert len(received) > 1
+    assert [event.dur_ms * RATE_HZ / 1000 for event in spoken(events)] == pytest.approx(received, abs=1e-6)
+    assert end.reason == "completed"
+
+
+OBSERVED = ('omni_token_rtt_seconds_count{vantage="server"} 1.0', "omni_turn_drift_worst_seconds_count 1.0")
+"""What the sidecar has of a turn that is over, of either curve. So few experts may say so little that no curve is seen meanwhile."""
+
+
+def test_both_its_curves_are_measured(
+    planned: tuple[Omni, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    omni, _ = planned
+    before = set(omni.streams())
+    with realtime(omni.port) as speech:
+        assert sum(speech) > 0
+        events, _ = finished(omni, "realtime", before)
+    spool = tmp_path_factory.mktemp("spool") / "events.jsonl"
+    spool.write_bytes(b"".join(encode(event) for event in events))
+    with following(spool, spool.parent) as sidecar:
+        wait_until(
+            lambda: all(line in get(sidecar.url + "/metrics").decode() for line in OBSERVED), timeout=60
+        )
 
 
 def test_the_servers_own_lines_name_its_stages(planned: tuple[Omni, str]) -> None:

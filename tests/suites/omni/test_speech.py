@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any
 
 import pytest
 
 from helpers.waiting import wait_until
 from omniwatch import events as ev
-from omniwatch.system.child_process import ChildProcess, get
+from omniwatch.desk.child_process import ChildProcess, get
 from suites.omni.installation import Say
 from suites.omni.listening import RATE_HZ, Client, chat, realtime, video
 from suites.omni.server import Omni
+from suites.omni.turns import finished, followed, new_stream, spoken
 
 CLIENTS = {"chat": chat, "realtime": realtime, "video": video}
 
@@ -28,33 +27,6 @@ def client_of(kind: str, name: str) -> Client:
     if kind == "chat":
         return lambda port: chat(port, {"X-Omni-Stream": name})
     return CLIENTS[kind]
-
-
-def new_stream(omni: Omni, kind: str, before: set[str]) -> list[ev.AnyEvent]:
-    """The events so far of the one stream that was not there before."""
-    found = [events for name, events in omni.streams().items() if name not in before]
-    assert len(found) <= 1
-    if not found:
-        return []
-    assert isinstance(found[0][0], ev.StreamStart)
-    assert found[0][0].kind == kind
-    return found[0]
-
-
-def finished(omni: Omni, kind: str, before: set[str]) -> tuple[list[ev.AnyEvent], ev.TurnEnd]:
-    """The same, when its turn has ended; and how that ended."""
-
-    def ended() -> bool:
-        return any(isinstance(event, ev.TurnEnd) for event in new_stream(omni, kind, before))
-
-    wait_until(ended, timeout=60, what="the turn ends")
-    events = new_stream(omni, kind, before)
-    (end,) = [event for event in events if isinstance(event, ev.TurnEnd)]
-    return events, end
-
-
-def spoken(events: list[ev.AnyEvent]) -> list[ev.Audio]:
-    return [event for event in events if isinstance(event, ev.Audio)]
 
 
 def test_the_events_hold_each_sample_that_the_client_received(omni: Omni, kind: str) -> None:
@@ -107,10 +79,3 @@ def test_what_the_server_reports_nowhere_is_measured(
     assert row["rtt_ms"] >= (first.t - turn.t) * 1000
     assert f'omni_token_rtt_ms{{stream="{row["stream"]}",vantage="server"}} ' in exposition
     assert f'omni_codec_drift_ms{{stream="{row["stream"]}"}} ' in exposition
-
-
-def followed(sidecar: ChildProcess, name: str) -> dict[str, Any]:
-    """The sidecar's row of a stream that has spoken; empty while there is none."""
-    rows = json.loads(get(sidecar.url + "/streams.json"))["streams"]
-    found = [row for row in rows if row["id"] == name and row["drift_ms"] is not None and row["rtt_ms"]]
-    return found[0] if found else {}

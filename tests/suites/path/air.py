@@ -2,7 +2,9 @@
 
     PYTHONPATH=tests .venv/bin/python tests/suites/path/air.py tests/data/path_air.json
 
-runs all combinations with a hundred turns each, prints them as a table and writes them: an hour on a quiet machine, as root.
+runs all combinations with a hundred turns each (30 where the path carries one listener), prints them as a table and writes them: an
+hour on a quiet machine, as root.
+PATH_TURNS in the environment is how many turns each of the ten clients of a combination has (10).
 """
 
 from __future__ import annotations
@@ -89,7 +91,15 @@ class Found(msgspec.Struct):
     """Processes that wanted to run, over a minute."""
 
 
-ALL = [Cell(*one) for one in itertools.product(SCENARIOS, CONTROLS, CODECS, CLIENTS)]
+TURNS = int(os.environ.get("PATH_TURNS", "10"))
+NARROW = "down-500k"
+"""Carries one listener's PCM, so its listeners come one after the other, and have fewer turns in all."""
+NARROW_TURNS = 3
+"""For one of each client elsewhere."""
+ALL = [
+    Cell(*one, clients=1, turns=NARROW_TURNS * TURNS) if one[0] == NARROW else Cell(*one, turns=TURNS)
+    for one in itertools.product(SCENARIOS, CONTROLS, CODECS, CLIENTS)
+]
 
 
 def measure(cell: Cell, seed: int, program: str) -> Found:

@@ -100,12 +100,21 @@ def main(plan: Speaking) -> None:
         # All clients of a path have one address.
         limits = msgspec.structs.replace(Settings().resume, max_streams_per_address=64)
         app = Resume(app, settings=Settings(resume=limits), environ=environ)
-    listener = socket.socket()
+    # With the protocol named asyncio switches Nagle's algorithm off, as vLLM's uvloop does for every connection.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Connections inherit it, in a namespace that may choose it.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, plan.congestion.encode())
     listener.bind((plan.host, plan.port))
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=75, loop="asyncio")
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=75,
+        # Connections that a path cut silently never close.
+        timeout_graceful_shutdown=3,
+        loop="asyncio",
+    )
     if plan.connections:
         config.http = counting(plan.connections)
     sys.stdout.write("ready\n")

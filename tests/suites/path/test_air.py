@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.paths import CLONE
-from suites.path.air import ALL, CLIENTS, Cell, Found, measure_all, table, write
+from suites.path.air import ALL, CLIENTS, NARROW, Cell, Found, measure_all, table, write
 
 pytestmark = [
     pytest.mark.skipif(
@@ -28,7 +28,7 @@ PART = [
     *(Cell("4g-10pct", "cubic", codec, client, 8, 4) for codec in ("pcm16", "opus") for client in CLIENTS),
     Cell("bursts", "cubic", "opus", "python", 8, 4),
     Cell("handover", "cubic", "opus", "cpp", 8, 4),
-    Cell("down-500k", "cubic", "opus", "python", 8, 4),
+    Cell(NARROW, "cubic", "opus", "python", 1, 4),
     Cell("4g-10pct", "bbr", "pcm16", "python", 8, 4),
 ]
 """Scenario, congestion control, codec, client; so many clients at once, each with so many turns."""

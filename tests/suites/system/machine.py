@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,11 +67,18 @@ def base() -> Path:
     return tree
 
 
-def inside(tree: Path, *command: str, network: bool = False) -> str:
+def inside(
+    tree: Path,
+    *command: str,
+    network: bool = False,
+    user: str = "root",
+    binds: Mapping[Path, str] | None = None,
+) -> str:
     """Run a command in a tree that is not booted and return its output; with the network and this machine's pip settings,
-    or without any.
+    or without any. `binds` says where folders of this machine are seen there.
     """
-    how = PIP_BINDS if network else ["--private-network"]
+    how = [*(PIP_BINDS if network else ["--private-network"]), f"--user={user}"]
+    how += [f"--bind={folder}:{place}" for folder, place in (binds or {}).items()]
     return run(
         "systemd-nspawn", "-q", "-D", str(tree), "--register=no", "--keep-unit", "--pipe", *how, *command
     )

@@ -37,6 +37,7 @@ class Operation:
 
     def test_a_stopped_sidecar_is_ended_by_the_watchdog(self, machine: Machine) -> None:
         pid = machine.show(SIDECAR, "MainPID")
+        assert int(pid) > 0, "it runs: process 0 would be this very group"
         again = int(machine.show(SIDECAR, "NRestarts"))
         machine.run("sh", "-c", f"kill -STOP {pid}")
         begun = time.monotonic()

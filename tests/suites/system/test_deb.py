@@ -95,6 +95,8 @@ def test_no_file_is_in_both_and_the_devices_has_nothing_of_the_desk(pair: Pair) 
         if is_for_desk(name.removeprefix(site)) or name.startswith(f"{site}promql_parser")
     ]
     assert of_desk == []
+    # A package knows no settings when it is made: the centre's part is in every device's.
+    assert f"{site}omniwatch/centre/cli/status.py" in device
     assert {f"{site}omniwatch/desk/cli/plan/__init__.py", f"{site}omniwatch/client/__init__.py"} <= desk
 
 

@@ -55,6 +55,8 @@ def test_make_demo_shows_a_page_that_comes_in_time_and_goes(tree: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     steps = re.findall(r"^\d\d:\d\d:\d\d .*?  ([a-z][a-z ]+[a-z])(?:  .*)?$", done.stdout, re.MULTILINE)
     assert steps[-3:] == ["page received", "fault mended", "resolved"]
+    (page,) = re.findall(r"^ +the live page, in a browser: (http\S+)$", done.stdout, re.MULTILINE)
+    assert f"sidecar: {page}\n" in done.stdout
 
 
 def test_make_test_installs_every_program_that_a_runbook_names(tree: Path) -> None:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from helpers.delay_link import DelayLink
 from helpers.uvicorn_server import Serving, Speaker, speech, wait
 from omniwatch.cli import main
-from omniwatch.system.child_process import ChildProcess, free_port, get
+from omniwatch.desk.child_process import ChildProcess, free_port, get
 from omniwatch.tap import Tap
 
 ANSWER = [wait(0.2), speech(80), wait(1.0), speech(80)]

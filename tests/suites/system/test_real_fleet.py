@@ -22,6 +22,7 @@ SETTINGS = """
 site: {device: orin-7}
 server: {device_memory_gb: 64, profile: int4}
 fleet:
+  centre: true
   remote_write_url: http://127.0.0.1:8428/api/v1/write
   agent: vmagent
   token_file: /etc/omniwatch/secrets/token
@@ -171,7 +172,12 @@ def test_a_page_reaches_the_robot_that_the_settings_name(machine: Machine) -> No
     put(machine, "etc/omniwatch/secrets/wecom", "http://127.0.0.1:8099/send?key=tok\n", 0o640)
     machine.run("chgrp", "omniwatch", "/etc/omniwatch/secrets/wecom")
     put(machine, CONFIG, SETTINGS + ROBOT)
-    machine.run("omniwatch", *server.INSTALL)
+    refused = machine.run("omniwatch", *server.INSTALL, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "Error: notify.robots: the running program lacks the bridge to chat robots: "
+    )
+    machine.run("/srv/venv/bin/omniwatch", *server.INSTALL)
     wait_until(lambda: machine.show(BRIDGE, "ActiveState") == "active", what="the bridge to run")
     put(machine, "srv/page.json", webhook().decode())
     post = "import urllib.request as u; u.urlopen('http://127.0.0.1:9095/page', open('/srv/page.json', 'rb').read())"
@@ -189,6 +195,8 @@ def test_a_page_reaches_the_robot_that_the_settings_name(machine: Machine) -> No
 def test_the_bridge_goes_with_the_last_robot_and_the_uplink_stays(machine: Machine) -> None:
     put(machine, CONFIG, SETTINGS)
     assert f"removed /etc/systemd/system/{BRIDGE}" in machine.run("omniwatch", *server.INSTALL).stdout
+    gone = machine.run("omniwatch", "notify", check=False)
+    assert gone.stderr.startswith("Error: notify: this machine lacks the bridge to chat robots: ")
     assert machine.show(BRIDGE, "ActiveState") == "inactive"
     assert machine.show(UPLINK, "ActiveState") == "active"
 

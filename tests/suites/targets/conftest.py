@@ -19,7 +19,7 @@ __all__ = ["wheel"]
 def bare(request: pytest.FixtureRequest) -> Path:
     """A distribution's tree. Where its archive is not reached, nothing is tried there, and that is said."""
     try:
-        return distributions.tree(request.param)
+        return distributions.device_tree(request.param)
     except distributions.NotReachedError as error:
         pytest.skip(f"not run: the archive of {request.param.name} is not reached: {error}")
 

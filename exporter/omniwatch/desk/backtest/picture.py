@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from omniwatch import plotting
+from omniwatch.desk import plotting
 from omniwatch.desk.backtest.compare import of_series
 from omniwatch.desk.backtest.rules import HEARTBEAT
 from omniwatch.desk.backtest.run import CURVES, Findings

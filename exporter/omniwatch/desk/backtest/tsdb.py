@@ -13,11 +13,11 @@ import msgspec
 
 from omniwatch.bundle import features
 from omniwatch.bundle.features import Tools
+from omniwatch.centre import prometheus_api
 from omniwatch.desk.backtest.errors import BacktestError
 from omniwatch.desk.backtest.scrapes import END
 from omniwatch.desk.backtest.states import Series
-from omniwatch.system import prometheus_api
-from omniwatch.system.child_process import ChildError, ChildProcess, free_port
+from omniwatch.desk.child_process import ChildError, ChildProcess, free_port
 
 BLOCK_S = 7200
 """Seconds of one block. promtool reads its whole input for each block that it makes, so it is given one block at a time."""

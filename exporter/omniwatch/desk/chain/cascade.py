@@ -6,8 +6,8 @@ import asyncio
 import re
 
 from omniwatch.desk.chain.calls import Calls, Server, multipart, post, post_json
-from omniwatch.desk.chain.native import picture_part, read_event
-from omniwatch.desk.chain.questions import Asked
+from omniwatch.desk.chain.native import read_event
+from omniwatch.desk.chain.questions import Asked, picture_part
 from omniwatch.desk.chain.sentences import Sentences
 from omniwatch.desk.chain.sound import Speech
 from omniwatch.desk.chain.timeline import MAX_TEXT, Timeline

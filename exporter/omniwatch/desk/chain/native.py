@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from omniwatch.desk.chain.calls import Calls, Server, post_json
-from omniwatch.desk.chain.questions import Asked
+from omniwatch.desk.chain.questions import Asked, picture_part, sound_part
 from omniwatch.desk.chain.sentences import Sentences
 from omniwatch.desk.chain.sound import Speech
 from omniwatch.desk.chain.timeline import Timeline
@@ -72,15 +72,6 @@ def read_event(data: bytes) -> Event:
     return event
 
 
-def picture_part(asked: Asked) -> list[dict[str, Any]]:
-    """Return the question's picture as a part of a message, if it has one."""
-    if asked.picture is None or asked.picture_type is None:
-        return []
-    kind = "video_url" if asked.picture_type.startswith("video/") else "image_url"
-    url = f"data:{asked.picture_type};base64,{base64.b64encode(asked.picture).decode()}"
-    return [{"type": kind, kind: {"url": url}}]
-
-
 class Native:
     """A client of the native chain."""
 
@@ -90,8 +81,7 @@ class Native:
 
     async def turn(self, asked: Asked, line: Timeline) -> None:
         """Ask and listen to the end. Raises TurnFailedError."""
-        sound = {"data": base64.b64encode(asked.wav).decode(), "format": "wav"}
-        content = [*picture_part(asked), {"type": "input_audio", "input_audio": sound}]
+        content = [*picture_part(asked), sound_part(asked)]
         document = {
             "messages": [{"role": "user", "content": content}],
             "modalities": ["text", "audio"],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omniwatch.desk.chain import ChainError, Question
 from omniwatch.media import wav
@@ -52,6 +54,21 @@ def read(folder: Path) -> list[Asked]:
     if not files:
         raise ChainError(f"{folder}: no *.wav in it" if folder.is_dir() else f"{folder}: no such folder")
     return [_read_one(file) for file in files]
+
+
+def picture_part(asked: Asked) -> list[dict[str, Any]]:
+    """Return the question's picture as a part of a message, if it has one."""
+    if asked.picture is None or asked.picture_type is None:
+        return []
+    kind = "video_url" if asked.picture_type.startswith("video/") else "image_url"
+    url = f"data:{asked.picture_type};base64,{base64.b64encode(asked.picture).decode()}"
+    return [{"type": kind, kind: {"url": url}}]
+
+
+def sound_part(asked: Asked) -> dict[str, Any]:
+    """Return the question's sound as a part of a message."""
+    sound = {"data": base64.b64encode(asked.wav).decode(), "format": "wav"}
+    return {"type": "input_audio", "input_audio": sound}
 
 
 def _read_one(file: Path) -> Asked:

@@ -83,7 +83,8 @@ def command(
       omniwatch backtest events.jsonl --against stricter.yaml
       omniwatch backtest incident.jsonl.gz --rules new.rules.yaml --json
     """
-    from omniwatch import plotting, settings
+    from omniwatch import settings
+    from omniwatch.desk import plotting
     from omniwatch.desk.backtest import compare, json_report, picture, rule_sets, site, text_report, tsdb
     from omniwatch.replay.recording import Recording
 

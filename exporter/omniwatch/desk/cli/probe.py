@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +29,20 @@ FPS = Number(min=0.5, max=120)
 
 @click.command()
 @click.argument("url")
+@click.option(
+    "--audio",
+    "audio",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="For realtime: ask by this WAV file (16-bit, mono, 24 kHz; 16 kHz for vLLM-Omni 0.30), at real pace.",
+)
+@click.option(
+    "--interrupt",
+    "interrupt_s",
+    type=POSITIVE,
+    metavar="S",
+    help="For realtime: speak up S seconds into each answer, and tell how long speech still comes.",
+)
 @click.option("--turns", default=3, show_default=True, type=click.IntRange(min=1), help="Questions in a row.")
 @click.option(
     "--text",
@@ -35,7 +50,7 @@ FPS = Number(min=0.5, max=120)
     show_default=True,
     help="What is asked; it should take some seconds to answer.",
 )
-@click.option("--model", help="For chat. [default: the first one the server names]")
+@click.option("--model", help="For chat and realtime. [default, for chat: the first one the server names]")
 @click.option(
     "--fps", default=10.0, show_default=True, type=FPS, help="For video: frames a second of the picture."
 )
@@ -93,6 +108,8 @@ FPS = Number(min=0.5, max=120)
 )
 def command(
     url: str,
+    audio: Path | None,
+    interrupt_s: float | None,
     turns: int,
     text: str,
     model: str | None,
@@ -110,10 +127,11 @@ def command(
     interval_s: float | None,
     listen: str,
 ) -> None:
-    """Talk to the server at URL: http://HOST:PORT for chat with speech, ws://HOST:PORT for the video websocket.
+    """Talk to the server at URL: http://HOST:PORT for chat with speech, ws://HOST:PORT for the video websocket. At
+    ws://HOST:PORT/v1/realtime it is a realtime session, in the dialect that the server's greeting names.
 
     Each turn is listened to with a playout buffer, on this machine's clock. Printed are the time to the first speech, the
-    silence within it, and the drift between voice and picture. For chat, drift is against real time.
+    silence within it, and the drift between voice and picture. For chat and realtime, drift is against real time.
 
     Exit code: 0 when every turn was spoken to its end and within the limits given, 1 when not. It is 2 when the server cannot
     be reached at all.
@@ -123,10 +141,12 @@ def command(
       omniwatch probe http://127.0.0.1:8000
       omniwatch probe http://127.0.0.1:8000 --asr http://127.0.0.1:8001 --max-wer 10
       omniwatch probe ws://127.0.0.1:8000 --turns 5 --max-rtt-ms 800 --max-drift-ms 60
+      omniwatch probe ws://127.0.0.1:8000/v1/realtime --audio question.wav --interrupt 2
       omniwatch probe http://127.0.0.1:8000 --interval 60 --report --header "Authorization: Bearer KEY"
     """
     from omniwatch.desk.probe import Limits
     from omniwatch.desk.probe.reporter import Reporter
+    from omniwatch.desk.probe.sound import read_sound
     from omniwatch.desk.probe.target import parse
     from omniwatch.desk.probe.turn import Asking
 
@@ -141,7 +161,21 @@ def command(
         raise UserError("--max-wer: needs --asr")
     if interval_s is not None and transcriber is not None:
         raise UserError("--asr: not with --interval")
-    asking = Asking(text, timeout_s, buffer_ms, fps, model, sent, reporter, transcriber)
+    if target.kind != "realtime" and (audio is not None or interrupt_s is not None):
+        option = "--audio" if audio is not None else "--interrupt"
+        raise UserError(f"{option}: only for a realtime session, ws://HOST:PORT/v1/realtime")
+    asking = Asking(
+        text,
+        timeout_s,
+        buffer_ms,
+        fps,
+        model,
+        sent,
+        reporter,
+        transcriber,
+        sound=None if audio is None else read_sound(audio),
+        interrupt_s=interrupt_s,
+    )
     limits = Limits(max_rtt_ms, max_underrun_ms, max_drift_ms, max_wer)
     if interval_s is None:
         _once(target, asking, turns, limits, as_json)
@@ -183,7 +217,15 @@ def _once(target: Target, asking: Asking, turns: int, limits: Limits, as_json: b
         if not as_json:
             click.echo(
                 "\n".join(
-                    ([] if found else [rounds.heading(words=asking.transcriber is not None)])
+                    (
+                        []
+                        if found
+                        else [
+                            rounds.heading(
+                                words=asking.transcriber is not None, stale=asking.interrupt_s is not None
+                            )
+                        ]
+                    )
                     + [rounds.row(turn)]
                 )
             )
@@ -233,4 +275,4 @@ def _client(target: Target, asking: Asking) -> Client:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("anyio", "websockets"):
             raise
-        raise UserError("the video websocket needs a library: pip install 'omniwatch[probe]'") from error
+        raise UserError("a websocket needs a library: pip install 'omniwatch[probe]'") from error

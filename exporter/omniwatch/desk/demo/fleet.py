@@ -13,13 +13,13 @@ import msgspec
 import yaml
 
 from omniwatch.bundle import render
+from omniwatch.centre import inventory, status
+from omniwatch.centre.query import Centre
+from omniwatch.desk.child_process import ChildProcess, free_port, get, program
 from omniwatch.desk.demo import DemoError, Step
 from omniwatch.desk.demo.local_stack import LocalServers, Notice
-from omniwatch.fleet import inventory, status
-from omniwatch.fleet.query import Centre
 from omniwatch.settings import Settings
 from omniwatch.settings.fleet import Fleet
-from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 DEVICES = 12
 """All of one site."""

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from omniwatch.bundle import render
+from omniwatch.desk.child_process import ChildProcess, free_port, get, program
 from omniwatch.settings import Settings
-from omniwatch.system.child_process import ChildProcess, free_port, get, program
 
 T = TypeVar("T", bound="LocalServers")
 
@@ -133,6 +133,7 @@ class Stack(LocalServers):
 
     def _start(self) -> None:
         prometheus, alertmanager = program("prometheus"), program("prometheus-alertmanager", "alertmanager")
+        self._say(f"the live page, in a browser: http://{self._sidecar_at}")
         self.events.parent.mkdir(parents=True)
         bundle = self.directory / "bundle"
         render.write(render.render(self.settings), bundle)

@@ -9,7 +9,7 @@ from typing import Any
 
 from omniwatch.desk.draw.queries import DrawError
 from omniwatch.desk.draw.window import Window, seconds
-from omniwatch.plotting import SUFFIXES
+from omniwatch.desk.plotting import SUFFIXES
 from omniwatch.system import needed
 
 

@@ -10,7 +10,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.textpath import text_to_path
 
-from omniwatch.plotting import INK, STATE_COLOURS, STREAM_COLOURS
+from omniwatch.desk.plotting import INK, STATE_COLOURS, STREAM_COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

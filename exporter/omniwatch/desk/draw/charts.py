@@ -13,7 +13,7 @@ from omniwatch.desk.draw import units
 from omniwatch.desk.draw.canvas import Box, Canvas, colour, curve_style, fitted, width
 from omniwatch.desk.draw.model import Chart, Mark
 from omniwatch.desk.draw.window import Window
-from omniwatch.plotting import INK, tick_s
+from omniwatch.desk.plotting import INK, tick_s
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

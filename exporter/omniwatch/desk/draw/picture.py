@@ -8,14 +8,14 @@ from pathlib import Path
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from omniwatch import plotting
 from omniwatch.bundle.panels import COLUMNS
+from omniwatch.desk import plotting
 from omniwatch.desk.draw.canvas import Box, Canvas, colour, width, wrapped
 from omniwatch.desk.draw.charts import draw_chart
 from omniwatch.desk.draw.model import Chart, Frame, Grid, Lanes, Nothing, Place, Sheet, Tiles
 from omniwatch.desk.draw.stat_panels import draw_grid, draw_lanes, draw_nothing, draw_tiles
 from omniwatch.desk.draw.svg import small
-from omniwatch.plotting import FAINT, INK
+from omniwatch.desk.plotting import FAINT, INK
 from omniwatch.system import atomic_write
 
 COLUMN, ROW, GAP, MARGIN = 45.0, 29.0, 6.0, 12.0

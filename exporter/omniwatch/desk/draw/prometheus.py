@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from omniwatch.centre import prometheus_api
 from omniwatch.desk.draw.queries import DrawError, Query
-from omniwatch.system import prometheus_api
 
 TIMEOUT_S = 60.0
 

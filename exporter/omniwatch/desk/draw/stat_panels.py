@@ -8,7 +8,7 @@ from omniwatch.desk.draw.canvas import Box, Canvas, colour, fitted, width
 from omniwatch.desk.draw.charts import LINE, SMALL, clock_text
 from omniwatch.desk.draw.model import Cell, Grid, Lanes, Nothing, Tiles
 from omniwatch.desk.draw.window import Window
-from omniwatch.plotting import FAINT, INK, tick_s
+from omniwatch.desk.plotting import FAINT, INK, tick_s
 
 LARGEST = 26.0
 THICKEST = 48.0

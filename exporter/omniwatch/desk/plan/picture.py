@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omniwatch import plotting
+from omniwatch.desk import plotting
 from omniwatch.desk.plan.memory import Result
 
 # Okabe and Ito's palette, told apart by colour-blind readers too; lighter shades for a stage's smaller parts.

@@ -55,6 +55,8 @@ class Turn:
     detail: str | None = None
     words: Words | None = None
     """Text against speech, where a speech recognition was asked."""
+    stale_ms: float | None = None
+    """How long speech still came after the client spoke up, where it did."""
 
 
 class Client(Protocol):

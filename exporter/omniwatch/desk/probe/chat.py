@@ -88,7 +88,7 @@ class ChatClient:
 
     def _question(self) -> bytes:
         question: dict[str, Any] = {
-            "messages": [{"role": "user", "content": self._asking.text}],
+            "messages": [{"role": "user", "content": self._asking.parts or self._asking.text}],
             "modalities": ["text", "audio"],
             "stream": True,
         }

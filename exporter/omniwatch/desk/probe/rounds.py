@@ -17,7 +17,11 @@ _widths = (4, 11, 14, 8, 6, 11, 8)
 
 
 def open_client(target: Target, asking: Asking) -> Client:
-    """Return a client for the target. Raises ImportError where the video websocket's library is missing."""
+    """Return a client for the target. Raises ImportError where the websocket's library is missing."""
+    if target.kind == "realtime":
+        from omniwatch.desk.probe.realtime import RealtimeClient
+
+        return RealtimeClient(target, asking)
     if target.kind == "video":
         from omniwatch.desk.probe.video import VideoClient
 
@@ -36,9 +40,9 @@ def converse(client: Client, turns: int) -> Iterator[Turn]:
         client.close()
 
 
-def heading(*, words: bool = False) -> str:
-    """Return the table's first line; with `words` there is a column for the word error rate."""
-    return _line(HEADINGS) + ("   words wrong" if words else "")
+def heading(*, words: bool = False, stale: bool = False) -> str:
+    """Return the table's first line; with `words` there is a column for the word error rate, with `stale` one for stale speech."""
+    return _line(HEADINGS) + ("   words wrong" if words else "") + ("  stale ms" if stale else "")
 
 
 def row(turn: Turn) -> str:
@@ -56,7 +60,8 @@ def row(turn: Turn) -> str:
         f"{heard.underrun_ms:.1f}",
         drift,
     )
-    return _line((str(turn.number), turn.outcome, *numbers)) + _wrong(turn)
+    stale = "" if turn.stale_ms is None else f"{turn.stale_ms:>10.1f}"
+    return _line((str(turn.number), turn.outcome, *numbers)) + _wrong(turn) + stale
 
 
 def _wrong(turn: Turn) -> str:
@@ -81,6 +86,7 @@ def as_json(target: Target, turns: Sequence[Turn], limits: Limits) -> str:
                 "outcome": turn.outcome,
                 "detail": turn.detail,
                 **{name: _rounded(value) for name, value in asdict(turn.heard).items()},
+                **({} if turn.stale_ms is None else {"stale_ms": _rounded(turn.stale_ms)}),
                 **(
                     {}
                     if turn.words is None

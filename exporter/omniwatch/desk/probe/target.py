@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-PATHS = {"chat": "/v1/chat/completions", "video": "/v1/video/chat/stream"}
+PATHS = {"chat": "/v1/chat/completions", "video": "/v1/video/chat/stream", "realtime": "/v1/realtime"}
 SCHEMES = {"http": "chat", "https": "chat", "ws": "video", "wss": "video"}
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to ask. `kind` is "chat" or "video"; `prefix` is what stands before the server's own paths."""
+    """Where to ask. `kind` is one of PATHS; `prefix` is what stands before the server's own paths."""
 
     kind: str
     secure: bool
@@ -32,12 +32,12 @@ class Target:
     @property
     def url(self) -> str:
         """The address that is asked."""
-        scheme = {"chat": "http", "video": "ws"}[self.kind] + ("s" if self.secure else "")
+        scheme = {"chat": "http", "video": "ws", "realtime": "ws"}[self.kind] + ("s" if self.secure else "")
         return f"{scheme}://{self.authority}{self.prefix}{PATHS[self.kind]}"
 
 
 def parse(url: str) -> Target:
-    """Read http(s)://HOST[:PORT] for chat or ws(s)://HOST[:PORT] for video, the usual path given or not.
+    """Read http(s)://HOST[:PORT] for chat or ws(s)://HOST[:PORT] for video, the usual path given or not, or a realtime session's URL.
 
     Raises ValueError with one line.
     """
@@ -51,6 +51,8 @@ def parse(url: str) -> Target:
     if kind is None or not parts.hostname:
         raise ValueError(f'{expected}, got "{url}"')
     path = parts.path.rstrip("/")
+    if kind == "video" and path.endswith(PATHS["realtime"]):
+        kind = "realtime"
     prefix = path.removesuffix(PATHS[kind])
     if parts.query or parts.fragment or parts.username or (path == prefix and path.count("/v1/")):
         raise ValueError(f'{expected}, with the path {PATHS[kind]} or none, got "{url}"')

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from omniwatch.desk.probe import Heard, Turn, TurnFailedError
 from omniwatch.desk.probe.listening import HeardTurn, Picture
 from omniwatch.desk.probe.reporter import Reporter
+from omniwatch.desk.probe.sound import Sound
 from omniwatch.desk.probe.transcript import Recording, Transcriber
 from omniwatch.system.http import MalformedError, UnreachableError, explain
 from omniwatch.tap.audio import duration_ms
@@ -24,7 +26,7 @@ MAX_ANSWER_S = 1200.0
 @dataclass(frozen=True)
 class Asking:
     """How a client asks. `timeout_s` bounds the wait for a connection and for anything new in an answer; under `name`
-    all chat requests are one stream.
+    all chat requests are one stream. With `parts`, a chat's message consists of them instead of the text.
     """
 
     text: str
@@ -37,6 +39,11 @@ class Asking:
     transcriber: Transcriber | None = None
     name: str = field(default_factory=lambda: f"probe-{secrets.token_hex(4)}")
     clock: Callable[[], float] = time.monotonic
+    parts: Sequence[Mapping[str, Any]] = ()
+    sound: Sound | None = None
+    """The question, spoken, in place of the text."""
+    interrupt_s: float | None = None
+    """So many seconds into each answer the client speaks up."""
 
 
 class Hearing:
@@ -48,6 +55,8 @@ class Hearing:
         self._stream: str | None = None
         self.recording = None if asking.transcriber is None else Recording()
         """Text and speech, kept only where they are to be compared."""
+        self.stale_ms: float | None = None
+        """How long speech still came after the client spoke up."""
 
     def ask(self, t: float, picture: Picture | None = None) -> None:
         """The text is being sent."""
@@ -122,4 +131,4 @@ def take_turn(number: int, asking: Asking, converse: Callable[[Hearing], None]) 
     words = None
     if outcome == "ok" and asking.transcriber is not None and hearing.recording is not None:
         words = asking.transcriber.words(hearing.recording)
-    return Turn(number, outcome, heard, detail, words)
+    return Turn(number, outcome, heard, detail, words, hearing.stale_ms)

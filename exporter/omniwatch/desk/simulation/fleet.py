@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from omniwatch.fleet.inventory import Device
-from omniwatch.fleet.uplink_metrics import FAMILIES
+from omniwatch.centre.inventory import Device
+from omniwatch.centre.uplink_metrics import FAMILIES
 
 SITE_DEVICES = 100
 """So many devices share a site."""
@@ -114,6 +114,8 @@ def series(member: Member, t: float) -> Iterator[tuple[str, str, float]]:
     for name, written, value in _SERIES:
         for labels in written:
             yield name, labels, value(member, t)
+    for labels, value in BAD_TURNS.items():
+        yield BAD, labels, value(member, t)
     yield from _alerts(member, t)
 
 
@@ -184,6 +186,7 @@ VALUES: dict[str, Value] = {
     "uplink:silent_seconds:max": lambda member, t: max(0.0, member.sway(t, 170, 1) - 0.3),
     "uplink:turns_total": _count(0.1),
     "uplink:turns_in_sync_total": _count(0.1, 0.01),
+    "uplink:turns_judged_total": _count(0.1),
     "uplink:answers_total": _count(0.1),
     "uplink:answers_in_time_total": _count(0.1, 0.02),
     "uplink:resumes_total": _count(0.02),
@@ -202,7 +205,13 @@ VALUES: dict[str, Value] = {
     "uplink:queue_bytes:max": lambda member, t: float(round(6000 + 5000 * member.sway(t, 75, 3))),
     "uplink:queue_dropped_total": _steady(0.0),
 }
-"""How each family of the uplink moves. Not among them: what only the other kind of agent has, and alerts."""
+"""How each family of the uplink moves. Not among them: what only the other kind of agent has, bad turns by cause, and alerts."""
+BAD = "uplink:turns_bad_total"
+BAD_TURNS: dict[str, Value] = {
+    'symptom="starved",cause="network"': _count(0.0006),
+    'symptom="late",cause="load"': lambda member, t: float(int(member.work_s(t) * 0.0008 * member.worse)),
+}
+"""How the bad turns of each symptom and cause grow; those by the device's own load twice as fast on a worse release."""
 
 _SERIES = [
     (

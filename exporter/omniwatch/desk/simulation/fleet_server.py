@@ -7,10 +7,10 @@ import resource
 import signal
 from collections.abc import Callable
 
+from omniwatch.centre.discovery import document
+from omniwatch.centre.inventory import Inventory, dump
 from omniwatch.desk.link.serve import Address
 from omniwatch.desk.simulation.fleet import Plan, exposition, inventory, members
-from omniwatch.fleet.discovery import document
-from omniwatch.fleet.inventory import Inventory, dump
 
 MAX_HEAD = 16_384
 DEVICES = "/devices/"

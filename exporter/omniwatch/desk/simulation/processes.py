@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from math import inf
 
 from omniwatch.desk.simulation import link
 from omniwatch.desk.simulation.session import PICTURE_MS, Process, Session
-from omniwatch.events import Rtt, TurnEnd, TurnStart, Video
+from omniwatch.events import Interrupt, Rtt, TurnEnd, TurnStart, Video
 
 FRAME_S = 0.08
 """One codec frame: 12.5 a second."""
@@ -45,7 +46,11 @@ def voice(session: Session) -> Process:
         yield TurnStart(t=at, stream=stream, turn=turn, chars=luck.randint(8, 90))
         answer_s = luck.uniform(*scenario.condition(at).answer_ms) / 1000
         due = at + answer_s
-        reason = "stop"
+        reason, cut = "stop", scenario.condition(due)
+        speaks_up_s = goes_on_until_s = inf
+        if cut.speaks_up_s:
+            speaks_up_s = due + luck.uniform(*cut.speaks_up_s)
+            goes_on_until_s = speaks_up_s + luck.uniform(*cut.goes_on_s)
         for number in range(round(luck.uniform(*scenario.speech_s) / FRAME_S)):
             now = due + luck.expovariate(500)
             yield now
@@ -54,6 +59,11 @@ def voice(session: Session) -> Process:
                 if scenario.mended_at_s is None or scenario.mended_at_s <= now:
                     return
                 reason, due = "error", scenario.mended_at_s
+                break
+            if now >= speaks_up_s and reason == "stop":
+                yield Interrupt(t=now, stream=stream, turn=turn)
+                reason = "interrupted"
+            if now >= goes_on_until_s:
                 break
             frame = session.make(due, turn)
             if session.speech_waits or session.held:

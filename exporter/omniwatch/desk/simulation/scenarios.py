@@ -31,6 +31,10 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     corrupt_share: float = 0.0
     mute: bool = False
     """The server makes no speech, though a turn is open."""
+    speaks_up_s: Bounds | None = None
+    """So long into each answer the user speaks up …"""
+    goes_on_s: Bounds = (0.0, 0.0)
+    """… and so long after that the server goes on."""
 
 
 class SimulatedListener(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +174,16 @@ SCENARIOS: dict[str, Scenario] = {
             fault_at_s=10.0,
             mended_at_s=40.0,
             fault=Condition(corrupt_share=0.05),
+        ),
+        Scenario(
+            name="barge-in",
+            summary="For a minute the user speaks up 2 to 4 s into each answer. The server goes on for 0.2 to 0.9 s, and "
+            "begins the next answer half a second after the question. Both curves stay flat, nothing fires.",
+            duration_s=100.0,
+            fault_at_s=10.0,
+            mended_at_s=70.0,
+            fault=Condition(speaks_up_s=(2.0, 4.0), goes_on_s=(0.2, 0.9)),
+            pause_s=(0.4, 1.2),
         ),
         Scenario(
             name="two-streams",

@@ -39,6 +39,20 @@ class BusyError(SliceError):
     """Another process holds the folder."""
 
 
+@contextmanager
+def alone(lock_file: Path, busy: str) -> Iterator[None]:
+    """Hold a lock. Raises BusyError with the line `busy` where another process has it, OSError."""
+    lock = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BusyError(busy) from error
+        yield
+    finally:
+        os.close(lock)
+
+
 class Work:
     """The folder, held by one process at a time."""
 
@@ -54,12 +68,7 @@ class Work:
     def held(self, identity: str) -> Iterator[bool]:
         """Hold the folder; yield whether there is something to go on with. Raises BusyError, OSError."""
         self.folder.mkdir(exist_ok=True)
-        lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BusyError(f"{self.out}: another slice is making it now") from error
+        with alone(self._lock_file, f"{self.out}: another slice is making it now"):
             found = self._read()
             goes_on = found is not None and found.identity == identity and self.files.is_dir()
             if found is None or not goes_on:
@@ -70,8 +79,6 @@ class Work:
             else:
                 self.state = found
             yield goes_on
-        finally:
-            os.close(lock)
 
     def bytes_there(self) -> int:
         """Bytes that an earlier run has written. Raises OSError."""

@@ -132,7 +132,7 @@ def command(
       omniwatch plan /opt/qwen3-omni-int4 --flags > serve.sh
       journalctl -u qwen3-omni -b | omniwatch plan /opt/qwen3-omni-int4 --startup-log -
     """
-    from omniwatch import plotting
+    from omniwatch.desk import plotting
     from omniwatch.desk.cli.plan import disk, flags, ladder, picture, table
     from omniwatch.desk.plan import components, planning
     from omniwatch.desk.plan import experts as numbers

@@ -1,0 +1,1 @@
+"""The command of the bridge; `omniwatch` finds it by its folder."""
