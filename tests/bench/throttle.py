@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from omniwatch.desk.child_process import free_port
 
 if TYPE_CHECKING:
     from helpers.cgroups import CpuGroup
@@ -62,9 +63,7 @@ class Row(NamedTuple):
 @contextmanager
 def sidecar(events: Path, group: CpuGroup) -> Iterator[str]:
     """Run the sidecar on the event file; gives the address of its metrics."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         sys.executable,
         "-m",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from omniwatch.system import http
@@ -14,6 +16,11 @@ from omniwatch.system.errors import UserError
 START_S = 30.0
 STOP_S = 10.0
 MAX_ANSWER_BYTES = 256 * 2**20
+EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+FIRST_PORT = 12_000
+"""Above the ports that Prometheus, Grafana and their exporters have by default."""
+TRIES = 1000
+_handed_out: set[int] = set()
 
 
 class ChildError(UserError):
@@ -72,11 +79,21 @@ def get(url: str) -> bytes:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """Return a port of 127.0.0.1 that nobody listens on now, each time another one.
+
+    It lies below those that the kernel gives to connections: one of these could take the port before its server
+    listens, or while that is started again. Raises ChildError where no free one is found.
+    """
+    first_given = int(EPHEMERAL_PORTS.read_text().split()[0])
+    ours = range(FIRST_PORT, max(first_given, FIRST_PORT + 1))
+    for _ in range(TRIES):
+        port = random.SystemRandom().choice(ours)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _handed_out:
+                _handed_out.add(port)
+                return port
+    raise ChildError(f"{TRIES} ports from {FIRST_PORT} to {ours[-1]} are in use")
 
 
 def program(*names: str) -> str:
