@@ -2,7 +2,8 @@
 
 A line of the table is `STAGE SUITE MINUTES COMMAND`; lines that are empty or begin with # are skipped. Each suite writes
 to LOGS/SUITE.log. The terminal shows when a suite begins and ends, a line a minute, and the whole log of a suite that
-failed. Other suites of its stage run to their end, and no further stage begins.
+failed. Other suites of its stage run to their end, and no further stage begins. Of tests that passed at the second try
+only, it shows how the first one failed, and the table counts them.
 
 A suite is ended, with every process that it started, when it takes twice its minutes and on Ctrl-C.
 Exit code: 0 if all passed, 1 if one did not or all of them took too long, 2 for a bad table, 130 after Ctrl-C.
@@ -38,6 +39,12 @@ CLOSING = re.compile(
 )
 """The last line of a pytest run: `12 passed, 1 skipped in 3.45s`."""
 
+RETRIED = re.compile(
+    r"^=+ rerun test summary info =+\n.*?(?=^=+ |^\d+ [a-z]+.* in [\d.]+s|\Z)", re.MULTILINE | re.DOTALL
+)
+"""What pytest-rerunfailures says of the tests that it tried again."""
+AGAIN = re.compile(r"^RERUN \S", re.MULTILINE)
+
 
 @dataclass
 class Suite:
@@ -49,6 +56,8 @@ class Suite:
     command: list[str]
     took_s: float = 0.0
     outcome: str = "not run"
+    again: int = 0
+    """How many tests were tried a second time."""
 
 
 class Running(NamedTuple):
@@ -142,9 +151,10 @@ class Runner:
             beside = ", ".join(
                 one.name for one in self._suites if one.stage == suite.stage and one is not suite
             )
+            again = f", {suite.again} at the second try" if suite.again else ""
             over = ", over its minutes" if suite.took_s > suite.minutes * 60 else ""
             figures = f"{suite.took_s:>7.0f}{suite.minutes * 60:>7.0f}"
-            yield f"{suite.stage:<7}{suite.name:<12}{figures}  {beside or 'nothing':<22}{suite.outcome}{over}"
+            yield f"{suite.stage:<7}{suite.name:<12}{figures}  {beside or 'nothing':<22}{suite.outcome}{again}{over}"
 
     def _start(self, suite: Suite) -> None:
         path = self.log(suite)
@@ -186,9 +196,11 @@ class Runner:
         if suite.outcome == RUNNING:
             suite.outcome = f"exit {one.keeper.returncode}" if one.keeper.returncode else PASSED
         say(f"{suite.name} ends after {suite.took_s:.0f} s: {suite.outcome}")
-        if suite.outcome != PASSED:
-            text = log.read_text(encoding="utf-8", errors="replace").rstrip()
-            sys.stdout.write(f"---- {log}\n{text}\n---- end of {log}\n")
+        text = log.read_text(encoding="utf-8", errors="replace").rstrip()
+        retried = "".join(RETRIED.findall(text)).rstrip()
+        suite.again = len(AGAIN.findall(retried))
+        if shown := retried if suite.outcome == PASSED else text:
+            sys.stdout.write(f"---- {log}\n{shown}\n---- end of {log}\n")
             sys.stdout.flush()
 
 

@@ -134,6 +134,26 @@ def test_a_suite_that_fails_has_its_log_told_once_and_ends_the_run_after_its_sta
     assert not told.endswith(" failed\n")
 
 
+def test_a_test_that_passes_at_the_second_try_is_shown_and_counted(ci: Ci) -> None:
+    # As `.ci/run` has it: the flags that the suites' pytest gets are read there.
+    flags = re.findall(r'^export PYTEST_ADDOPTS="(.*)"$', (CI / "run").read_text(), re.MULTILINE)
+    (ci.directory / "test_odd.py").write_text(
+        "import pathlib\n\n"
+        "def test_second():\n"
+        f"    mark = pathlib.Path({str(ci.directory / 'mark')!r})\n"
+        "    there = mark.exists()\n"
+        "    mark.touch()\n"
+        "    assert there, 'the first try'\n\n"
+        "def test_first(): pass\n"
+    )
+    pytest_ = f"cd {ci.directory}; {sys.executable} -m pytest -q {flags[0]}"
+    code, told = ci.run((1, "odd", 1, pytest_), (2, "steady", 1, PASSES))
+    assert code == 0, told
+    assert outcomes(told) == {"odd": "passed, 1 at the second try", "steady": "passed"}
+    assert told.count("AssertionError: the first try") == 1
+    assert told.endswith("\n5 passed, 0 failed\n")
+
+
 def test_a_suite_that_hangs_is_ended_with_all_that_it_started(ci: Ci) -> None:
     hangs = f"{ci.daemon}; trap 'echo interrupted' INT; sleep 600 & wait; wait"
     code, told = ci.run((1, "hangs", 0.02, hangs), (2, "later", 1, PASSES))
