@@ -154,6 +154,7 @@ def test_a_test_that_passes_at_the_second_try_is_shown_and_counted(ci: Ci) -> No
     assert told.endswith("\n5 passed, 0 failed\n")
 
 
+@pytest.mark.slow
 def test_a_suite_that_hangs_is_ended_with_all_that_it_started(ci: Ci) -> None:
     hangs = f"{ci.daemon}; trap 'echo interrupted' INT; sleep 600 & wait; wait"
     code, told = ci.run((1, "hangs", 0.02, hangs), (2, "later", 1, PASSES))
@@ -171,6 +172,7 @@ def test_what_a_suite_that_passed_left_behind_is_ended_too(ci: Ci) -> None:
     assert f"left behind, so killed: {ci.daemon_pid()} " in (ci.logs / "forgets.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_all(ci: Ci, number: signal.Signals) -> None:
     with ci.start(

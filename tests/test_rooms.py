@@ -17,6 +17,7 @@ def modules() -> imports.Graph:
     return imports.of_modules()
 
 
+@pytest.mark.slow
 def test_no_file_stands_in_a_circle(modules):
     TopologicalSorter(modules).prepare()
 

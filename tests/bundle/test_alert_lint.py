@@ -63,6 +63,7 @@ def unknown_series(text: str) -> set[str]:
     return named - known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [LINKED, FINE, COARSE], ids=["defaults", "fine", "coarse"])
 def test_what_is_shipped_has_no_lint(tmp_path, settings):
     assert lints.of_bundle(rendered(tmp_path, settings)) == []

@@ -82,6 +82,7 @@ def test_what_is_shipped_passes_every_check_a_line_each(shipped):
         assert f"SUCCESS: {check_of}: {subject}" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_tools")
 def test_a_directory_is_checked_as_it_is(tmp_path):
     assert run(rendered(tmp_path, Settings()), "-v").stdout == run("-v").stdout
@@ -164,6 +165,7 @@ def test_tools_that_are_absent_are_said_and_are_no_failure(tmp_path, monkeypatch
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_tools")
 def test_only_what_fails_is_printed_and_a_summary(tmp_path):
     (summed_up,) = run(rendered(tmp_path)).output.splitlines()

@@ -69,6 +69,7 @@ def test_new_thresholds_update_what_was_pushed_before(fake, tmp_path):
     assert len(fake.saves["omni-streaming"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message", ["", "omniwatch drift panel: wider axis", "omniwatch 0123456789abcdef taken back"]
 )

@@ -87,6 +87,7 @@ def test_a_device_gets_nothing_that_only_a_desk_needs(site: Path) -> None:
     assert not [name for name in names if name.startswith("promql_parser")]
 
 
+@pytest.mark.slow
 @PARTS
 def test_where_the_settings_ask_for_a_part_there_is_that_part_more(
     site: Path, site_with: Callable[[Part], Path], part: Part
@@ -98,6 +99,7 @@ def test_where_the_settings_ask_for_a_part_there_is_that_part_more(
     assert all(part.has(name.removeprefix("omniwatch/")) for name in added)
 
 
+@pytest.mark.slow
 @PARTS
 def test_a_program_without_a_part_says_where_it_is_to_be_had(site: Path, tmp_path: Path, part: Part) -> None:
     root = grow(device(tmp_path), f"{CONFIG}: {ASKING[part.folder]}")
@@ -138,6 +140,7 @@ def test_what_is_left_out_is_there_at_the_desk(folder: str) -> None:
     assert (imports.PACKAGE / folder if data_name == folder else CLONE / data_name).exists()
 
 
+@pytest.mark.slow
 def test_a_wheel_and_a_clone_install_the_same_files(site: Path, tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "wheel")]
     subprocess.run(build, cwd=CLONE, check=True, capture_output=True)
@@ -150,6 +153,7 @@ def test_a_wheel_and_a_clone_install_the_same_files(site: Path, tmp_path: Path) 
     assert of_the_package(site_of(root)) == of_the_package(site)
 
 
+@pytest.mark.slow
 def test_no_module_of_a_device_imports_one_that_stays_at_the_desk(site: Path) -> None:
     """Imports within functions are counted too."""
     there = {name.partition("/")[0].removesuffix(".py") for name in files(site)} | OF_EXTRAS
@@ -261,6 +265,7 @@ def test_the_help_of_a_device_lists_no_command_of_the_desk(site: Path) -> None:
     assert "At a desk" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--purge", "--yes"]])
 def test_the_installed_program_removes_itself(tmp_path: Path, options: list[str]) -> None:
     """What it has to say in the end it has read before: its modules are gone by then."""

@@ -40,6 +40,7 @@ def deep(folder: Path, depth: int) -> None:
     os.close(opened)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
 def test_names_in_an_image_are_no_commands_to_a_terminal(tmp_path: Path, *, is_read: bool) -> None:
     """Neither those that a purge asks about, nor those of who still reads the bundle."""
@@ -88,6 +89,7 @@ def test_folders_without_an_end_are_one_line(tmp_path: Path) -> None:
     assert (root / UNIT).read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["9" * 20, "4294967296", "4294967295", "9" * 6000])
 def test_a_group_that_is_none_is_one_line_and_nothing_is_written(tmp_path: Path, number: str) -> None:
     root = image(tmp_path / "root")

@@ -15,6 +15,8 @@ from helpers.old_tools import old_tools
 from helpers.trees import grow
 from omniwatch.cli import main
 
+pytestmark = pytest.mark.slow
+
 ALERTMANAGER = "etc/omniwatch/bundle/deploy/alertmanager/alertmanager.yml"
 KEY, PASSWORD = "k3y-of-pagerduty-0123456789", 'pa"ss\\w{{ . }}örd'
 SITE = """

@@ -133,6 +133,7 @@ def test_an_image_with_absolute_links_keeps_what_is_installed(
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_profile_of_a_program_that_is_not_there_is_refused_before_anything_is_written(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +248,7 @@ def test_another_ones_unit_is_not_overwritten(root: Path) -> None:
     assert "/my/own/server" not in (root / SERVER_UNIT).read_text()
 
 
+@pytest.mark.slow
 def test_an_edited_unit_is_refused_and_its_difference_is_shown(root: Path) -> None:
     """Also where it is not text: a diff of it is still printed, and --force replaces it."""
     install(root, "--profile", "orin")
@@ -328,6 +330,7 @@ def test_a_tree_without_the_interpreter_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_installed_program_installs_itself_again(root: Path) -> None:
     """An upgrade's `omniwatch` is the installed one: it must find every file of its own."""
     install(root)

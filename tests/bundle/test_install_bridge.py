@@ -11,6 +11,8 @@ from helpers.installation import interpreter
 from helpers.trees import grow
 from omniwatch.cli import main
 
+pytestmark = pytest.mark.slow
+
 CONFIG = "etc/omniwatch/omniwatch.yaml"
 UNIT = "etc/systemd/system/omniwatch-notify.service"
 WANTS = "etc/systemd/system/multi-user.target.wants/omniwatch-notify.service"

@@ -57,6 +57,7 @@ def unit(text: str) -> str:
     return render.render(parse(text))[PurePosixPath("deploy/fleet") / UNIT]
 
 
+@pytest.mark.slow
 def test_the_unit_and_its_configuration_come_stay_and_go(root: Path) -> None:
     configured(root, WRITES)
     done = install(root, "--fleet")
@@ -80,6 +81,7 @@ def test_the_unit_and_its_configuration_come_stay_and_go(root: Path) -> None:
 NOTE = f"note: {UNIT} and its files will be removed: the settings have none any more\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_packaged", [False, True], ids=["installed", "packaged"])
 def test_settings_without_a_fleet_take_the_uplink_away_and_say_so_first(
     root: Path, is_packaged: bool

@@ -12,6 +12,8 @@ from omniwatch import settings
 from omniwatch.bundle import render
 from omniwatch.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_first_config_is_valid_and_says_what_was_chosen(root: Path) -> None:
     install(root, "--profile", "3b-int8-moe4")

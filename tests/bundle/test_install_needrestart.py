@@ -22,6 +22,7 @@ def root(root: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_the_exception_comes_with_the_model_server_and_goes_with_it(root):
     before = snapshot(root)
     assert install(root).exit_code == 0

@@ -14,6 +14,8 @@ from omniwatch.bundle import render, systemctl, wiring
 from omniwatch.settings import Settings
 from omniwatch.system import rooted
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = "etc/omniwatch/bundle"
 PROMETHEUS = "etc/systemd/system/prometheus.service.d/omniwatch.conf"
 ALERTMANAGER = "etc/systemd/system/prometheus-alertmanager.service.d/omniwatch.conf"

@@ -22,6 +22,7 @@ SHARE = 4
 """Writes of each kind that are tried here, by a seed; `make adversary` tries every one."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_second_run_ends_what_was_killed_at_a_write(tmp_path: Path, kind: str) -> None:
     scene = Scene(kind, tmp_path)
@@ -43,6 +44,7 @@ def test_a_second_one_at_the_same_time_is_refused_in_a_line(root: Path) -> None:
     assert uninstall(root).exit_code == 0
 
 
+@pytest.mark.slow
 def test_status_says_that_an_installation_has_not_ended(root: Path) -> None:
     install(root)
     listed = json.loads((root / MANIFEST).read_text())
@@ -54,6 +56,7 @@ def test_status_says_that_an_installation_has_not_ended(root: Path) -> None:
     assert json.loads(status(root, "--json").stdout)[0]["ok"] is True
 
 
+@pytest.mark.slow
 def test_what_a_killed_one_wrote_is_restarted_by_the_next(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +80,7 @@ def _entries(field: str, *names: str) -> dict[str, object]:
     return {"version": "1", "files": {}} | {field: dict.fromkeys(names, "0")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("listed", "says"),
     [

@@ -41,6 +41,7 @@ def test_an_address_leads_to_a_dashboard_and_a_panel():
     assert links.lost("https://g/explore", models) == "no dashboard https://g/explore"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
@@ -106,6 +107,7 @@ def of_file(files: render.Files, name: str) -> list[dict]:
     return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "found"),
     [

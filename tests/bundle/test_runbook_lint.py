@@ -105,6 +105,7 @@ def test_what_till_morning_begins_with_is_the_severitys(severity, found):
     assert found in list(runbooks.faults(PAGE.replace("Severity: page", f"Severity: {severity}"), severity))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [

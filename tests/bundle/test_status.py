@@ -136,6 +136,7 @@ def test_what_this_user_may_not_read_is_said() -> None:
                 path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_folder_where_a_file_should_be_is_said(root: Path) -> None:
     install(root)
     for name in (UNIT, CONFIG):

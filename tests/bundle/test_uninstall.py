@@ -57,6 +57,7 @@ def test_the_bbr_of_tune_goes_with_the_rest(root: Path) -> None:
     assert not target.exists()
 
 
+@pytest.mark.slow
 def test_the_users_own_drop_ins_stay(root: Path) -> None:
     install(root, "--profile", "orin")
     grow(root, f"{SERVER_UNIT}.d/10-own.conf: [Service]\\nNice=1")
@@ -71,6 +72,7 @@ def test_uninstalling_nothing_is_an_error(root: Path) -> None:
     assert "omniwatch install has put nothing here" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_unit_that_was_changed_stays_until_it_is_purged(root: Path) -> None:
     before = snapshot(root)
     install(root, "--profile", "orin")
@@ -146,6 +148,7 @@ def with_secrets(root: Path) -> Path:
     return grow(root, "\n".join(f"{name}: mine" for name in SECRETS))
 
 
+@pytest.mark.slow
 def test_a_purge_lists_what_the_user_made_and_refuses_where_nobody_can_be_asked(root: Path) -> None:
     with_secrets(root)
     before = snapshot(root)
@@ -163,6 +166,7 @@ def test_a_purge_lists_what_the_user_made_and_refuses_where_nobody_can_be_asked(
     assert not (root / "etc/omniwatch").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("\n", 2)])
 def test_on_a_terminal_a_purge_asks(root: Path, answer: str, code: int) -> None:
     with_secrets(root)
@@ -195,6 +199,7 @@ def test_without_purge_only_config_and_state_stay(root: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [SERVER_UNIT, OTHER_UNIT], ids=["our server", "another server"])
 def test_the_users_drop_in_that_tune_put_aside_comes_back(root: Path, unit: str) -> None:
     grow(root, f"{unit}.d/50-cpu.conf: [Service]\\nCPUQuota=80%")
@@ -210,6 +215,7 @@ def test_the_users_drop_in_that_tune_put_aside_comes_back(root: Path, unit: str)
     assert snapshot(root) == before
 
 
+@pytest.mark.slow
 def test_the_drop_ins_of_units_that_omniwatch_did_not_install_go_too(root: Path) -> None:
     grow(root, "etc/systemd/system/foreign.service.d/50-cpu.conf: [Service]\\nCPUQuota=80%")
     (root / "etc/systemd/system/foreign.service.d/50-cpu.conf").write_bytes(b"# \xff\n")

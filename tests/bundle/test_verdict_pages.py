@@ -66,6 +66,7 @@ def test_the_diagnosis_begins_with_the_verdict_and_with_how_to_silence(alert):
     assert diagnosis.index("silence add") < diagnosis.index("\n### ")
 
 
+@pytest.mark.slow
 @each_alert
 def test_a_rule_asks_for_the_cause_and_has_its_words_in_both_languages(tmp_path, alert):
     directory = rendered(tmp_path)

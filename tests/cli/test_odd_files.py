@@ -129,6 +129,7 @@ NAMED: dict[str, Callable[[Path], object]] = {
 """What reads each kind of file that a configuration names: secrets, certificates, authorities."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_is_refused_in_a_line(tmp_path: Path, command: str, kind: str) -> None:
@@ -154,6 +155,7 @@ def test_what_a_configuration_names_is_refused_in_a_line(tmp_path: Path, what: s
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_no_module_reads_a_users_file_in_another_way() -> None:
     opening = {
         *("read_text", "read_bytes", "open", "FileIO", "load_cert_chain", "load_verify_locations"),

@@ -126,6 +126,7 @@ def test_a_runbook_is_shown_whatever_the_devices_own_file_says(own: Path) -> Non
     assert CliRunner().invoke(main, ["runbook", "CodecDrift"]).output.startswith("The device: ssh orin\n")
 
 
+@pytest.mark.slow
 def test_an_installation_says_it_of_its_own_tree(tmp_path: Path) -> None:
     root = device(tmp_path)
     assert "configuration: the defaults" in install(root, "-v").stderr

@@ -159,6 +159,7 @@ def test_opus_of_a_format_that_was_never_offered_ends_the_turn(odd: dict[str, An
     assert heard.formats == []
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.one_of(st.binary(max_size=200), st.sampled_from([b"", b"junk"])), max_size=12), st.randoms()
 )

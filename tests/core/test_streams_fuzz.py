@@ -6,6 +6,7 @@ import math
 import random
 
 import msgspec
+import pytest
 
 from omniwatch import events as ev
 from omniwatch.core.state import State
@@ -13,6 +14,8 @@ from omniwatch.core.streams import TRACKED_PER_SLOT, StreamTable
 from omniwatch.metrics.collector import collect
 from omniwatch.metrics.snapshot import ScrapeSnapshot
 from omniwatch.settings import Settings, Streams
+
+pytestmark = pytest.mark.slow
 
 EVENTS = 60_000
 SLOTS = 3

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
+
 from core.test_streams_fuzz import some_event
 from omniwatch import events as ev
 from omniwatch.core.turns import Judged
@@ -13,6 +15,8 @@ from omniwatch.explain.kept import shown
 from omniwatch.explain.table import RecordedTable
 from omniwatch.explain.text import Bad, Filter
 from omniwatch.settings import Settings, Streams
+
+pytestmark = pytest.mark.slow
 
 EVENTS = 30_000
 STEPS_S = (0.0, 0.01, 0.08, 0.08, 0.3, 1.0)

@@ -148,6 +148,7 @@ HUGE = b"l\2\1\1" + b"\xff" * 12
 NONSENSE = b"l\2\0\1\0\0\0\0\1\0\0\0\6\0\0\0\5\1?\0\xff\xff\0\0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "says"),
     [

@@ -151,6 +151,7 @@ def test_another_format_is_refused(kept):
     assert (history.number, history.columns()) == (-1, {})
 
 
+@pytest.mark.slow
 def test_64_listeners_take_less_than_a_megabyte():
     tracemalloc.start()
     try:

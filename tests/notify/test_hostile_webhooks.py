@@ -47,6 +47,7 @@ def ask(bridge: WebhookServer, body: bytes, length: str | None = None) -> tuple[
     return answer.status, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", refused())
 def test_what_is_no_webhook_is_refused_in_a_line(bridge: WebhookServer, name: str) -> None:
     status, said = ask(bridge, refused()[name])
@@ -122,6 +123,7 @@ LIMITS = {"dingtalk": 20_000, "feishu": 20_000, "wecom": 4096}
 """Bytes that the vendors document: of the request, with WeCom of the text."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "text", LONG, ids=("letters", "signs", "quotes", "backslashes", "lines", "tags", "controls")

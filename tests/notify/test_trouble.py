@@ -71,6 +71,7 @@ def nonsense() -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "url",
     [
@@ -95,6 +96,7 @@ def test_whatever_a_robot_or_its_address_is_the_next_message_is_carried(
     assert "tok" not in caplog.text + capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_robot_that_never_comes_to_an_end_holds_nothing_up(tmp_path, stand_in, name):
     speech, pause_s = ENDLESS[name]
@@ -141,6 +143,7 @@ def start(tmp_path: Path, address: str) -> subprocess.Popen[str]:
     return bridge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_what_was_accepted_is_delivered_by_the_next_run(tmp_path, stand_in, end):
     address = f"127.0.0.1:{free_port()}"

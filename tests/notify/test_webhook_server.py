@@ -82,6 +82,7 @@ def test_each_robot_takes_what_the_bridge_signed(started):
         )
 
 
+@pytest.mark.slow
 def test_a_wrong_signature_is_tried_again_until_the_clock_is_set_or_its_time_is_up(started, caplog):
     bridge, (stand_in,) = started("feishu", secret="another", try_for_s=1.5)
     call(bridge, "/page", webhook())
@@ -92,6 +93,7 @@ def test_a_wrong_signature_is_tried_again_until_the_clock_is_set_or_its_time_is_
     assert "tok" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_robot_that_is_busy_is_tried_again_until_it_takes_the_message(started):
     busy = {1: (500, {}), 2: (200, {"errcode": 130101, "errmsg": "send too fast"})}
     bridge, (stand_in,) = started(("dingtalk", busy.get))

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from helpers import resume_races, resume_scripts
+
+pytestmark = pytest.mark.slow
 
 SCRIPTS = 60
 WORLDS = 25

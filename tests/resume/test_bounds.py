@@ -268,6 +268,7 @@ def test_a_full_house_refuses_the_next_and_a_turn_that_is_over_makes_room() -> N
     run(main())
 
 
+@pytest.mark.slow
 def test_many_ids_of_the_past_take_no_memory_without_bound() -> None:
     async def main() -> None:
         app, _, _ = resuming(FakeServer(speech_s=0.1), settings=limited(max_streams=1))

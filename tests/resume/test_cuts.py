@@ -14,6 +14,8 @@ from omniwatch.desk.link.scenario import FrameTrouble, Loss
 from omniwatch.desk.link.virtual import run
 from omniwatch.frames import add
 
+pytestmark = pytest.mark.slow
+
 CUTS = 1000
 OPUS_CUTS = 150
 """Of a seed: each turn is encoded and decoded."""

@@ -20,6 +20,7 @@ def limited(**limits: Any) -> Settings:
     return Settings(resume=Limits(**limits))
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_per_stream_and_in_all() -> None:
     async def main() -> None:
         settings = limited(turn_bytes=2 << 20, total_bytes=6 << 20, max_streams=16)

@@ -127,6 +127,7 @@ def test_a_sensor_that_fails_stops_nothing(tmp_path):
     assert [turn["verdicts"][0]["cause"] for turn in device.turns()] == ["thinking"]
 
 
+@pytest.mark.slow
 def test_the_page_of_turns_is_bounded_and_names_nobody(tmp_path):
     device = Device(tmp_path, [])
     for n in range(BAD + 20):

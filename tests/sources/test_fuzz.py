@@ -32,6 +32,8 @@ from omniwatch.events import (
 )
 from omniwatch.sources.tail import Tail
 
+pytestmark = pytest.mark.slow
+
 LINES = 1_000_000
 BATCH = 5_000
 SEED = 9842

@@ -12,6 +12,8 @@ from helpers.event_files import MUCH, Reader
 from helpers.paths import TESTS
 from omniwatch.sources.tail import Tail
 
+pytestmark = pytest.mark.slow
+
 LINES = 30_000
 WRITER = """
 import os, sys

@@ -234,5 +234,5 @@ class Files(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-TestFiles = pytest.mark.timeout(900)(Files.TestCase)
+TestFiles = pytest.mark.slow(pytest.mark.timeout(900)(Files.TestCase))
 TestFiles.settings = settings(max_examples=400, stateful_step_count=40, derandomize=True)

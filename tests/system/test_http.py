@@ -51,6 +51,7 @@ def closes_after(data: bytes) -> Iterator[str]:
         speaking.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_answer_without_end_is_over_at_the_deadline(name):
     speech, pause_s = ENDLESS[name]
@@ -68,6 +69,7 @@ def test_an_answer_without_end_is_over_at_the_deadline(name):
     assert peak < 10 * MAX_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["drips its head", "drips its body", "never answers", "drips 100 Continue"])
 def test_a_slow_answer_is_late(name):
     speech, pause_s = ENDLESS[name]
@@ -165,6 +167,7 @@ def test_what_is_no_address_is_refused(url):
         fetch(url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["/a b", "/\n", "/ü"])
 def test_a_path_that_cannot_be_sent_is_refused(url):
     with says(OK + b"\r\n") as base, pytest.raises(http.HttpError):

@@ -23,6 +23,7 @@ SHARE = 4
 """Writes of each kind that are tried here, by a seed; `make adversary` tries every one."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, "prerm"])
 def test_the_second_run_ends_what_was_killed_at_a_write(tmp_path: Path, kind: str) -> None:
     scene = Removal(tmp_path) if kind == "prerm" else Scene(kind, tmp_path)

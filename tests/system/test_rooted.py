@@ -33,6 +33,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change a root")
 def test_all_is_seen_and_done_as_the_device_itself_would(way: None, tmp_path: Path) -> None:
     first = random.randrange(1 << 30)
@@ -64,6 +65,7 @@ def _swap(root: Path, ends: threading.Event) -> None:
         (root / "folder").rename(root / "a")
 
 
+@pytest.mark.slow
 def test_what_is_swapped_meanwhile_leads_nowhere_else(way: None, tmp_path: Path) -> None:
     elsewhere = outside(tmp_path / "elsewhere")
     before = everything(elsewhere)

@@ -80,6 +80,7 @@ def test_a_thousand_generated_connections_pass_unchanged(tmp_path, fault):
     asyncio.run(compare_all(cases, FAULTS[fault](tmp_path)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("netlink", ["sound", *BROKEN])
 def test_connections_pass_unchanged_whatever_the_ear_is_told(tmp_path, netlink):
     path = tmp_path / "events.jsonl"

@@ -93,6 +93,7 @@ def test_what_waits_in_the_kernel_has_not_arrived():
         call.until_arrived(20 * CHUNK_MS)
 
 
+@pytest.mark.slow
 def test_while_nothing_arrives_it_says_so_each_second():
     with Call(buffer_bytes=4096) as call:
         call.stream_events.ask(1)
@@ -164,6 +165,7 @@ def test_what_a_lost_connection_still_held_has_not_arrived():
         assert call.arrived[-1].ear is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", BROKEN)
 def test_an_ear_that_fails_says_so_within_three_seconds(fault):
     with Call(open_socket=BROKEN[fault]) as call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from omniwatch import events as ev
 from omniwatch.tap.ear import Ear
 from omniwatch.tap.observer import TapContext
 from omniwatch.tap.realtime import RealtimeObserver
+
+pytestmark = pytest.mark.slow
 
 CLIENTS = [type_of(model) for model in CLIENT]
 TURNS_KNOWN = 8

@@ -89,6 +89,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kernel")
 def test_the_command_watches_the_server_and_reports() -> None:
     text = CliRunner().invoke(main, ["tune", "--seconds", "5"])

@@ -141,6 +141,7 @@ def test_a_transcription_that_is_none_is_counted(said: bytes) -> None:
     assert (turn.part, turn.outcome) == ("asr", "malformed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_answer_without_end_is_over_in_time(name: str) -> None:
     speech, pause_s = ENDLESS[name]

@@ -111,6 +111,7 @@ def omniwatch(*arguments: str | Path) -> Any:
     return CliRunner().invoke(main, list(map(str, arguments)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_tools")
 def test_the_command_writes_shows_and_checks(tmp_path: Path) -> None:
     config, out = tmp_path / "omniwatch.yaml", tmp_path / "out"

@@ -45,6 +45,7 @@ def faults(one: Any) -> Iterator[str]:
         yield error.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.32", "1.35", "1.37"])
 @each_settings
 def test_kubernetes_takes_each_of_its_own_objects(settings: Settings, version: str) -> None:
@@ -76,6 +77,7 @@ def test_the_operator_takes_each_of_its_objects(settings: Settings) -> None:
             assert list(faults({**one, "spec": {"route": route}})) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(SCHEMAS))
 def test_the_operators_schema_refuses_what_it_does_not_know(kind: str) -> None:
     (one, *_) = [one for one in in_base(parse(FULL)).values() if one["kind"] == kind]

@@ -78,6 +78,7 @@ def test_a_scenario_that_does_not_hold_is_one_line(tmp_path: Path, text: str, sa
         assert says in line
 
 
+@pytest.mark.slow
 def test_the_table_is_the_same_each_time_but_for_how_long_it_took(tmp_path: Path) -> None:
     found: list[Any] = []
     for number in range(2):

@@ -59,6 +59,7 @@ async def read_all(end: memory.End, size: int) -> bytes:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["4g-10pct", "4g-bursty", "highway-120", "tunnel"])
 def test_every_byte_once_and_in_order_under_every_scenario(name: str) -> None:
     async def main() -> None:

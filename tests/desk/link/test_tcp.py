@@ -169,6 +169,7 @@ def test_a_loss_based_sender_gets_what_the_formula_says(share: float) -> None:
     assert 0.5 * formula <= saturated("cubic", share) <= 1.2 * formula
 
 
+@pytest.mark.slow
 def test_bbr_gets_more_than_others_where_much_is_lost() -> None:
     rates: dict[str, float] = {congestion: saturated(congestion, 0.1) for congestion in CONTROLS}
     assert rates["bbr"] > 3 * max(rates["cubic"], rates["reno"])

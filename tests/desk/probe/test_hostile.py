@@ -27,6 +27,7 @@ from omniwatch.desk.probe.video import VideoClient
 EVENTS = OK + b"Content-Type: text/event-stream\r\n\r\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [None, "named"])
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_answer_without_end_ends_the_turn(name, model):
@@ -174,6 +175,7 @@ def test_an_answer_that_drips_for_ever_is_bounded_in_time(monkeypatch):
     assert (turn.outcome, turn.detail) == ("timeout", "the answer went on for more than 1 s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", hostile_websocket.ENDLESS)
 def test_a_session_without_end_ends_the_turn(name, monkeypatch):
     monkeypatch.setattr("omniwatch.desk.probe.video.MAX_ANSWER_S", 1.5)
@@ -197,6 +199,7 @@ def test_a_server_that_reads_no_more_holds_no_turn(monkeypatch):
     assert turn.outcome == "timeout"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said",
     [
@@ -226,6 +229,7 @@ class Changing:
         return open_client(parse(next(self.urls)), Asking("hello", timeout_s=0.3, model=None))
 
 
+@pytest.mark.slow
 def test_a_standing_probe_outlives_them_all_and_tells_when_its_last_round_ended(monkeypatch):
     monkeypatch.setattr("omniwatch.desk.probe.video.MAX_ANSWER_S", 0.5)
     registry, stop, ended = CollectorRegistry(), threading.Event(), [100.0]

@@ -43,6 +43,7 @@ def between(value: object, low: float) -> bool:
     return low - 0.5 <= value <= low + SLACK_MS
 
 
+@pytest.mark.slow
 @both
 def test_the_numbers_are_the_scripts(scheme: str) -> None:
     """The server's own times bound what a client can have seen: later than each sending, and not by much."""
@@ -89,6 +90,7 @@ def test_the_picture_is_shown_at_its_pace() -> None:
     assert (picture.format, picture.size, picture.getextrema()) == ("JPEG", (64, 64), (128, 128))
 
 
+@pytest.mark.slow
 @both
 def test_without_json_it_is_a_table_that_says_what_was_not_good(scheme: str) -> None:
     with Serving(Speaker([speech(500)], [wait(1.0), speech(500)])) as server:
@@ -203,6 +205,7 @@ def test_a_connection_that_is_reset_is_a_cut(scheme: str) -> None:
     assert (turns[0].outcome, turns[0].heard.audio_ms) == ("cut", 80.0)
 
 
+@pytest.mark.slow
 @both
 def test_a_delay_on_the_way_is_in_the_time_to_first_speech(scheme: str) -> None:
     speaker = Speaker([speech(80)])

@@ -92,6 +92,7 @@ def test_a_server_by_turns_is_asked_as_0_30_wants_it(tmp_path):
     assert b"".join(base64.b64decode(one["audio"]) for one in said if "audio" in one) == samples * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goes_on_s", [0.0, 0.3])
 def test_a_server_that_goes_on_after_the_probe_spoke_up_is_told_by_probe_and_family(tmp_path, goes_on_s):
     script: list[Any] = [created(0)]

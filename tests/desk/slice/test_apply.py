@@ -25,6 +25,7 @@ def cutting(folder: Path, layout: str = "sharded", seed: int = 1) -> Cutting:
     return apply.check(model, folder / "out", keep)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("layout", slices.LAYOUTS)
 def test_the_tensors_are_those_that_were_kept(tmp_path: Path, layout: str, seed: int) -> None:
@@ -117,6 +118,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return Scene(tmp_path_factory.mktemp("scene"), "sharded")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(20))
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(scene: Scene, place: int) -> None:
     _, wrong = scene.play(random.Random(place))
