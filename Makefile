@@ -30,7 +30,7 @@ LINT := $(RUFF) && $(BIN)/mypy && $(OLDEST)
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-browser test-path path-all test-targets test-jammy test-container test-compose test-release image release test-readme test-aarch64 downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
+.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-browser test-clients test-path path-all test-targets test-jammy test-container test-compose test-release image release test-readme test-aarch64 downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -85,6 +85,10 @@ test-browser: $(READY)  ## the live page in Debian's Chromium, through a real si
 	@deploy/setup.sh $(BROWSER_PACKAGES)
 	$(BIN)/python tests/suites/browser/installation.py
 	$(BIN)/pytest -rs --timeout=300 tests/suites/browser
+
+test-clients: $(READY)  ## Pipecat's and LiveKit's own realtime clients through the tap (installs them: 950 MB)
+	$(BIN)/python tests/suites/clients/installation.py
+	$(BIN)/pytest tests/suites/clients
 
 test-path: $(READY)  ## what is shown beside what a listener had, and what fits through, over real lossy paths; needs root and a quiet machine
 	@deploy/setup.sh $(PATH_PACKAGES)
@@ -141,7 +145,7 @@ adversary: $(READY)  ## attacks made up at random, for an hour: connections, rac
 	  echo "== $$attack, from $$(date +%T) on"; $(BIN)/python $$attack || failed="$$failed $$attack"; done; \
 	echo "== until $$(date +%T); failed:$${failed:- none}"; test -z "$$failed"
 
-nightly: bench adversary test-compose test-release test-readme test-aarch64  ## what is too long for each change: benchmarks, attacks, short cuts, real paths, releases, `make test` on all targets
+nightly: bench adversary test-clients test-compose test-release test-readme test-aarch64  ## what is too long for each change: benchmarks, attacks, short cuts, real paths, releases, `make test` on all targets
 	CUTS_S=600 $(BIN)/pytest --timeout=900 tests/suites/fleet/test_outage.py
 	PATH_ALL=1 $(BIN)/pytest -s tests/suites/path/test_air.py
 	PAGE_HOURS=8 $(BIN)/pytest --timeout=1800 tests/suites/browser/test_memory.py
