@@ -46,7 +46,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     first_audio_s: Seconds | None = None
     """Until the first sample could play."""
     end_s: Seconds | None = None
-    """Until the answer was complete, or it failed."""
+    """Until the answer was complete, or it failed, or the client broke it off."""
     audio_s: Seconds = 0.0
     underrun_s: Seconds = 0.0
     """Silence between the first and the last sound, for a player with the run's playout buffer."""
@@ -56,6 +56,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """From the first to the last piece of text."""
     transcript: str | None = None
     text: str = ""
+    is_broken_off: bool = False
+    """Whether the client closed the request while the answer was being spoken."""
+    follows_break: bool = False
+    """Whether it was asked at once after an answer was broken off."""
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,13 +5,13 @@ Every failure is a TurnFailedError in the probe's words: a benchmark counts it a
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import anyio
 import httpx
 import msgspec
 
@@ -181,8 +181,10 @@ def multipart(fields: Mapping[str, str], name: str, wav: bytes) -> tuple[bytes, 
 
 async def _waited(calls: Calls, deadline: float, what: Awaitable[T]) -> T:
     try:
-        return await asyncio.wait_for(what, max(0.0, deadline - calls.clock()))
-    except (asyncio.TimeoutError, httpx.TimeoutException) as error:
+        # Before Python 3.12 asyncio.wait_for loses a cancellation that comes with what is waited for.
+        with anyio.fail_after(max(0.0, deadline - calls.clock())):
+            return await what
+    except (TimeoutError, httpx.TimeoutException) as error:
         raise TurnFailedError("timeout", f"nothing new for {calls.timeout_s:g} s") from error
     except httpx.ConnectError as error:
         raise TurnFailedError("unreachable", _line(error)) from error

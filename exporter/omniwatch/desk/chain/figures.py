@@ -22,6 +22,8 @@ class Quantity(NamedTuple):
     read: Callable[[Turn], float | None]
     never: bool = False
     """Whether a turn without it counts as infinitely late."""
+    has: Callable[[Turn], bool] = lambda turn: True
+    """Whether it is a quantity of that turn."""
 
 
 def _rate(turn: Turn) -> float | None:
@@ -40,14 +42,31 @@ def _underrun(turn: Turn) -> float | None:
     return turn.underrun_s if turn.first_audio_s is not None else None
 
 
+def _is_undisturbed(turn: Turn) -> bool:
+    return not turn.follows_break
+
+
+def _is_whole(turn: Turn) -> bool:
+    return not turn.is_broken_off
+
+
 QUANTITIES = (
     Quantity("transcript_s", "transcript (s)", lambda turn: turn.transcript_s),
     Quantity("first_token_s", "first token (s)", lambda turn: turn.first_token_s),
     Quantity("first_sentence_s", "first sentence (s)", lambda turn: turn.first_sentence_s),
-    Quantity("first_audio_s", "first audio (s)", lambda turn: turn.first_audio_s, never=True),
-    Quantity("end_s", "end (s)", _end, never=True),
-    Quantity("underrun_s", "silence while speaking (s)", _underrun),
-    Quantity("audio_rate", "audio seconds a second", _rate),
+    Quantity(
+        "first_audio_s", "first audio (s)", lambda turn: turn.first_audio_s, never=True, has=_is_undisturbed
+    ),
+    Quantity(
+        "first_audio_after_break_s",
+        "first audio after an interruption (s)",
+        lambda turn: turn.first_audio_s,
+        never=True,
+        has=lambda turn: turn.follows_break,
+    ),
+    Quantity("end_s", "end (s)", _end, never=True, has=_is_whole),
+    Quantity("underrun_s", "silence while speaking (s)", _underrun, has=_is_whole),
+    Quantity("audio_rate", "audio seconds a second", _rate, has=_is_whole),
     Quantity("tokens_per_s", "text tokens a second", _tokens),
 )
 STEPS: dict[Chain, tuple[tuple[str, str | None, str], ...]] = {
@@ -93,7 +112,7 @@ class Cell(NamedTuple):
 
     def values(self, quantity: Quantity) -> list[float]:
         """Return a figure of all turns that have it; of the others infinity where that is what it means."""
-        found = [quantity.read(turn) for turn in self.turns]
+        found = [quantity.read(turn) for turn in self.turns if quantity.has(turn)]
         return [math.inf if v is None else v for v in found if v is not None or quantity.never]
 
     def estimate(self, quantity: Quantity, percent: float) -> Estimate:
@@ -115,7 +134,9 @@ class Cell(NamedTuple):
             spans = [
                 (getattr(t, until) or 0.0) - (getattr(t, since) if since else 0.0)
                 for t in self.turns
-                if getattr(t, until) is not None and (since is None or getattr(t, since) is not None)
+                if _is_undisturbed(t)
+                and getattr(t, until) is not None
+                and (since is None or getattr(t, since) is not None)
             ]
             if spans:
                 found.append((name, estimate([max(0.0, s) for s in spans], 50).value or 0.0))

@@ -61,7 +61,7 @@ def merge(named: Sequence[tuple[Path, Result]]) -> Result:
     first_path, first = named[0]
     seen: dict[tuple[str, int], Path] = {}
     for path, result in named:
-        for key in ("buffer_ms",):
+        for key in ("buffer_ms", "interrupt_s"):
             if result.settings.get(key) != first.settings.get(key):
                 raise ChainError(
                     f"{path}: {key} is {result.settings.get(key)}, in {first_path} {first.settings.get(key)}"

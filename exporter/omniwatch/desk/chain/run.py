@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 
@@ -43,8 +43,12 @@ async def run(
     calls: Calls,
     buffer_s: float,
     done: Callable[[Turn, bool], None],
+    interrupt_s: float | None = None,
 ) -> Run:
-    """Ask everything. `done` is called with each turn, and whether it was warm-up, which the result leaves out."""
+    """Ask everything. `done` is called with each turn, and whether it was warm-up, which the result leaves out.
+
+    With `interrupt_s`, every other turn of a client is broken off so long after its first speech, and the next asked at once.
+    """
     clock = calls.clock
     found = Run(clock())
     for block in blocks:
@@ -56,12 +60,18 @@ async def run(
             block: Block = block, waiting: list[tuple[int, int]] = waiting, turns: list[Turn] = turns
         ) -> None:
             while waiting:
-                number, question = waiting.pop()
-                turn = await _turn(
-                    clients[block.chain], block, number, questions[question], clock, buffer_s, found.began_t
-                )
-                turns.append(turn)
-                done(turn, number < 0)
+                in_a_row = [waiting.pop() for _ in range(min(turns_at_once(interrupt_s), len(waiting)))]
+                follows_break = False
+                for number, place in in_a_row:
+                    asked, is_last = questions[place], number == in_a_row[-1][0]
+                    line = Timeline(buffer_s, clock(), follows_break=follows_break)
+                    talking = _talk(clients[block.chain], asked, line, None if is_last else interrupt_s)
+                    how = await _outcome(talking)
+                    line.end_t = clock()
+                    turn = line.turn(block.chain, block.concurrency, number, asked.name, found.began_t, *how)
+                    turns.append(turn)
+                    done(turn, number < 0)
+                    follows_break = turn.is_broken_off
 
         await asyncio.gather(*(ask() for _ in range(block.concurrency)))
         if block.first >= 0:
@@ -77,24 +87,39 @@ async def run(
     return found
 
 
-async def _turn(
-    client: Client,
-    block: Block,
-    number: int,
-    asked: Asked,
-    clock: Callable[[], float],
-    buffer_s: float,
-    run_t: float,
-) -> Turn:
-    line = Timeline(buffer_s, clock())
-    outcome, detail, part = "ok", None, None
+def turns_at_once(interrupt_s: float | None) -> int:
+    """Return how many turns a client asks in a row."""
+    return 1 if interrupt_s is None else 2
+
+
+async def _talk(client: Client, asked: Asked, line: Timeline, interrupt_s: float | None) -> None:
+    """Have a turn, and break it off so long after its first speech, where that is asked for."""
+    if interrupt_s is None:
+        await client.turn(asked, line)
+        return
+    loop = asyncio.get_running_loop()
+    talking = asyncio.ensure_future(client.turn(asked, line))
+
+    def break_off() -> None:
+        line.is_broken_off = talking.cancel()
+
+    line.on_first_audio = lambda: loop.call_later(interrupt_s, break_off)
+    try:
+        await talking
+        # It was over just then.
+        line.is_broken_off = False
+    except asyncio.CancelledError:
+        if not line.is_broken_off:
+            raise
+
+
+async def _outcome(talking: Coroutine[Any, Any, None]) -> tuple[str, str | None, str | None]:
+    """Have a turn; return how it went, in more words, and which part failed."""
     try:
         with anyio.fail_after(MAX_TURN_S):
-            await client.turn(asked, line)
+            await talking
     except TurnFailedError as error:
-        outcome, detail = error.outcome, str(error)
-        part = getattr(error, "part", "native")
+        return error.outcome, str(error), getattr(error, "part", "native")
     except TimeoutError:
-        outcome, detail = "timeout", f"the turn went on for more than {MAX_TURN_S:g} s"
-    line.end_t = clock()
-    return line.turn(block.chain, block.concurrency, number, asked.name, run_t, outcome, detail, part)
+        return "timeout", f"the turn went on for more than {MAX_TURN_S:g} s", None
+    return "ok", None, None

@@ -22,12 +22,19 @@ class Block(NamedTuple):
 
 
 def plan(
-    chains: Sequence[Chain], levels: Sequence[int], turns: int, questions: int, warmup: int, seed: int
+    chains: Sequence[Chain],
+    levels: Sequence[int],
+    turns: int,
+    questions: int,
+    warmup: int,
+    seed: int,
+    at_once: int = 1,
 ) -> list[Block]:
     """Return the blocks of a run: for each level the warm-up of each chain, then pairs of blocks, one of each chain.
 
-    Which chain of a pair is first is drawn, so that a machine that slows down slows both. Both chains of a pair ask the
-    same questions; each question is asked once before any is asked again.
+    A client asks `at_once` turns in a row, with nothing of the other chain in between. Which chain of a pair is first is
+    drawn, so that a machine that slows down slows both. Both chains of a pair ask the same questions; each question is asked
+    once before any is asked again.
     """
     draw = random.Random(seed)
     blocks: list[Block] = []
@@ -38,7 +45,7 @@ def plan(
             for chain in chains
             if warmup
         ]
-        size = 1 if level == 1 else level * TURNS_A_CLIENT
+        size = at_once if level == 1 else level * TURNS_A_CLIENT
         for first in range(0, turns, size):
             pair = list(chains)
             draw.shuffle(pair)

@@ -17,7 +17,7 @@ from omniwatch.desk.chain.cascade import Cascade
 from omniwatch.desk.chain.kv import KvWatch
 from omniwatch.desk.chain.native import Native
 from omniwatch.desk.chain.questions import Asked
-from omniwatch.desk.chain.run import Client, run
+from omniwatch.desk.chain.run import Client, run, turns_at_once
 from omniwatch.desk.chain.schedule import plan
 from omniwatch.desk.chain.watch import Watch
 from omniwatch.desk.probe import TurnFailedError
@@ -37,6 +37,7 @@ class Wanted:
     timeout_s: float = 30.0
     pictures: bool = True
     tts_rate_hz: float = 24_000.0
+    interrupt_s: float | None = None
 
     @property
     def chains(self) -> list[Chain]:
@@ -71,14 +72,28 @@ async def measure(
                 raise ChainError(f"--{server.part} {server.url}: cannot reach it: {error}") from error
         clients = _clients(calls, wanted)
         blocks = plan(
-            wanted.chains, wanted.levels, wanted.turns, len(wanted.questions), wanted.warmup, wanted.seed
+            wanted.chains,
+            wanted.levels,
+            wanted.turns,
+            len(wanted.questions),
+            wanted.warmup,
+            wanted.seed,
+            turns_at_once(wanted.interrupt_s),
         )
         kv = KvWatch(client, [(PARTS[part], s.url) for part, s in wanted.servers.items()])
         # A made-up transport has no metrics, and its clock stands still while nothing is due.
         looking = asyncio.ensure_future(kv.run()) if transport is None else None
         try:
             with watch or contextlib.nullcontext():
-                found = await run(clients, blocks, wanted.questions, calls, wanted.buffer_ms / 1000.0, done)
+                found = await run(
+                    clients,
+                    blocks,
+                    wanted.questions,
+                    calls,
+                    wanted.buffer_ms / 1000.0,
+                    done,
+                    wanted.interrupt_s,
+                )
         finally:
             if looking is not None:
                 looking.cancel()
@@ -132,5 +147,6 @@ def _settings(wanted: Wanted) -> dict[str, Any]:
         "timeout_s": wanted.timeout_s,
         "pictures": wanted.pictures,
         "tts_rate_hz": wanted.tts_rate_hz,
+        "interrupt_s": wanted.interrupt_s,
         "bodies": {part: dict(server.body) for part, server in wanted.servers.items() if server.body},
     }

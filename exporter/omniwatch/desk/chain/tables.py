@@ -47,6 +47,12 @@ def notes(result: Result) -> list[str]:
         "Times count from the question's last byte sent. [ ] is a 95 % interval by order statistics; "
         '"..." is an open end: too few turns to bound it.'
     ]
+    interrupt_s = result.settings.get("interrupt_s")
+    if interrupt_s is not None:
+        lines.append(
+            f"Every other answer was broken off {interrupt_s:g} s after its first speech, and the next question asked at once. "
+            '"first audio" is of the turns that follow no interruption; what is counted to an answer\'s end, of those not broken off.'
+        )
     smallest = min((len(cell.turns) for cell in found), default=0)
     if found and smallest < fewest_closed(99):
         lines.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from omniwatch.core.drift import Player
@@ -28,8 +29,12 @@ class Timeline:
     audio_s: float = 0.0
     underrun_s: float = 0.0
     tokens: int | None = None
+    follows_break: bool = False
+    is_broken_off: bool = False
     transcript: str | None = None
     pieces: list[str] = field(default_factory=list)
+    on_first_audio: Callable[[], object] = lambda: None
+    """Called once, when the first speech can play."""
     _player: Player = field(default_factory=Player)
     _text_left: int = MAX_TEXT
 
@@ -54,6 +59,7 @@ class Timeline:
         if seconds > 0:
             if self.first_audio_t is None:
                 self.first_audio_t = t
+                self.on_first_audio()
             self.audio_s += seconds
             self.underrun_s += self._player.send(t, seconds * 1000.0, self.buffer_s)
 
@@ -94,6 +100,8 @@ class Timeline:
             text_s=text_s,
             transcript=self.transcript,
             text="".join(self.pieces),
+            is_broken_off=self.is_broken_off and outcome == "ok",
+            follows_break=self.follows_break,
         )
 
     def _after(self, t: float | None) -> float | None:

@@ -68,6 +68,13 @@ if TYPE_CHECKING:
     "--seed", type=int, default=1, show_default=True, help="Draws the order of chains and questions."
 )
 @click.option(
+    "--interrupt",
+    "interrupt_s",
+    type=Number(0, 3600, min_open=True),
+    metavar="S",
+    help="Break off every other answer S seconds after its first speech, and ask the next question at once.",
+)
+@click.option(
     "--buffer-ms",
     type=Number(0, 10_000),
     default=80.0,
@@ -121,6 +128,7 @@ def chain(
     turns: int,
     warmup: int,
     seed: int,
+    interrupt_s: float | None,
     buffer_ms: float,
     timeout_s: float,
     text_llm: bool,
@@ -166,6 +174,7 @@ def chain(
             timeout_s=timeout_s,
             pictures=not text_llm,
             tts_rate_hz=tts_rate_hz,
+            interrupt_s=interrupt_s,
         )
         if plot is not None:
             check_plot(plot)
