@@ -36,6 +36,7 @@ class ReadTurn:
     outcome: str | None = None
     interrupted_t: float | None = None
     truncated_ms: list[float] = field(default_factory=list)
+    is_spoken_over: bool = False
     heard_until_t: float = 0.0
     began_t: float | None = None
 
@@ -111,14 +112,14 @@ class Reader:
 
     def _on_input_audio_buffer_speech_started(self, event: dict[str, Any]) -> None:
         self._commit_is_announced = False
-        self._speak_up()
+        self._speak_up(by_voice=True)
 
     def _on_input_audio_buffer_speech_stopped(self, event: dict[str, Any]) -> None:
         self._commit_is_announced = True
         self._ask_by_vad()
 
     def _on_input_audio_buffer_committed(self, event: dict[str, Any]) -> None:
-        if not self._commit_is_announced:
+        if not self._commit_is_announced and self._session.get("vad", {}) is not None:
             self._ask_by_vad()
         self._commit_is_announced = False
 
@@ -166,11 +167,15 @@ class Reader:
             return
         response.is_over = True
         turn, status = response.turn, stated.get("status") or "completed"
+        reason = (stated.get("status_details") or {}).get("reason")
+        is_barged_in = status == "cancelled" and reason == "turn_detected"
+        if turn and is_barged_in and turn.interrupted_t is None and self._is_heard(turn):
+            turn.interrupted_t = self._t
         if turn is None or turn.outcome:
             return
-        reason = (stated.get("status_details") or {}).get("reason")
+        is_barged_in = is_barged_in or (status == "cancelled" and turn.is_spoken_over)
         kinds = [item["type"] for item in stated.get("output") or []]
-        if (status != "failed" and response.is_cut) or (status == "cancelled" and reason == "turn_detected"):
+        if (status != "failed" and response.is_cut) or is_barged_in:
             status = "interrupted"
         elif status == "completed" and not turn.speech_ms:
             if response.has_unknown_speech:
@@ -190,7 +195,7 @@ class Reader:
                 self._waiting = None if turn is self._waiting else self._waiting
 
     def _on_response_cancel(self, event: dict[str, Any]) -> None:
-        self._speak_up()
+        self._speak_up(by_voice=False)
 
     def _on_conversation_item_truncate(self, event: dict[str, Any]) -> None:
         name, before_ms = self._items.get(event["item_id"], ("", 0.0))
@@ -218,10 +223,10 @@ class Reader:
             if turn.began_t is not None:
                 turn.truncated_ms.append(min(response.sent_ms, (self._t - turn.began_t) * 1000))
 
-    def _speak_up(self) -> None:
+    def _speak_up(self, *, by_voice: bool) -> None:
         turn = self._latest
         if turn and turn.interrupted_t is None and self._is_heard(turn):
-            turn.interrupted_t = self._t
+            turn.interrupted_t, turn.is_spoken_over = self._t, by_voice
 
     def _is_heard(self, turn: ReadTurn) -> bool:
         return turn.outcome is None or self._t < turn.heard_until_t
@@ -232,7 +237,10 @@ class Reader:
 
     def _ask_by_vad(self) -> None:
         vad = self._session.get("vad", {})
-        if vad is not None and vad.get("create_response") is not False and self._is_spoken({}):
+        if (vad or {}).get("create_response") is not False and self._is_spoken({}):
+            if self._waiting and self._waiting.is_spoken_over:
+                self._waiting.outcome = self._waiting.outcome or "interrupted"
+                self._waiting = None
             self._ask()
 
     def _ask(self) -> None:

@@ -64,8 +64,10 @@ COMMITTED = {"type": "input_audio_buffer.committed", "event_id": "e", "item_id":
         (VAD, [STOPPED, COMMITTED], [(1, "turn", 1)]),
         (VAD, [COMMITTED], [(1, "turn", 1)]),
         ({**VAD, "create_response": False}, [STOPPED, COMMITTED], []),
-        (None, [STOPPED, COMMITTED], []),
+        (None, [STOPPED, COMMITTED], [(1, "turn", 1)]),
+        (None, [COMMITTED], []),
         (VAD, [STOPPED, STOPPED], [(1, "turn", 1)]),
+        (VAD, [STOPPED, COMMITTED, STOPPED], [(1, "turn", 1)]),
     ],
 )
 def test_vad_begins_a_turn_where_the_session_lets_it(tapped, vad, heard, turns):
@@ -137,6 +139,58 @@ def test_how_a_turn_ends(tapped, status, why, outcome):
     details = {"status_details": {"type": status, "reason": why}} if why else {}
     events = told(tapped, created(0), ask(1), begin(1), delta(2, 80), done(3, status=status, **details))
     assert events[-1] == (3, "turn_end", 1, outcome)
+
+
+@pytest.mark.parametrize(
+    ("first", "outcome"),
+    [
+        (answers(2, **STARTED), "interrupted"),
+        (says(2, type="response.cancel"), "cancelled"),
+    ],
+)
+def test_who_had_an_answer_stopped_first_says_how_it_ended(tapped, first, outcome):
+    """vLLM-Omni gives the same reason where VAD cuts an answer off as where the client does."""
+    why = {"type": "cancelled", "reason": "client_cancelled"}
+    events = told(
+        tapped,
+        *(created(0), ask(1), begin(1), delta(1.5, 4000), first),
+        *(says(2.1, type="response.cancel"), answers(2.2, **STARTED)),
+        done(2.3, status="cancelled", status_details=why),
+    )
+    assert events[2:] == [(2, "interrupt"), (2.3, "turn_end", 1, outcome)]
+
+
+@pytest.mark.parametrize("sent_ms", [0, 100])
+def test_an_end_that_names_the_user_is_an_interruption_before_anybody_says_that_she_speaks(tapped, sent_ms):
+    """In the order of Hugging Face's speech-to-speech."""
+    why = {"type": "cancelled", "reason": "turn_detected"}
+    events = told(
+        tapped,
+        *(created(0), answers(1, **STOPPED), begin(1), delta(1.5, sent_ms)),
+        *(done(2, status="cancelled", status_details=why), answers(2, **STARTED)),
+    )
+    assert events[-2:] == [(2, "interrupt"), (2, "turn_end", 1, "interrupted")]
+
+
+def test_who_goes_on_before_there_is_an_answer_waits_from_when_she_stops(tapped):
+    """As where noise is taken for speech: the server answers what comes next."""
+    events = told(
+        tapped,
+        *(created(0), answers(1, **STARTED), answers(2, **STOPPED), answers(8, **STARTED)),
+        *(answers(9, **STOPPED), begin(9.2), delta(9.5, 80), done(9.6)),
+    )
+    assert events == [
+        *((2, "turn", 1), (8, "interrupt"), (9, "turn_end", 1, "interrupted")),
+        *((9, "turn", 2), (9.5, "audio", 2, 80), (9.6, "turn_end", 2, "completed")),
+    ]
+
+
+def test_an_error_without_a_code_is_counted_by_its_type(tapped):
+    error = {"type": "session_limit_reached", "message": "one session", "code": None}
+    tapped.connect([*opening(), created(0), answers(1, type="error", error=error), disconnect(2)], REALTIME)
+    assert [event.code for event in tapped.events() if isinstance(event, ev.Fault)] == [
+        "session_limit_reached"
+    ]
 
 
 def test_an_error_ends_the_turn_of_the_event_that_it_names_and_no_other(tapped):

@@ -38,6 +38,9 @@ FAULTS = (
     "input_audio_buffer_commit_empty",
     "unsupported_audio_format",
     "unsupported_turn_detection",
+    "invalid_request_error",
+    "server_vad_unavailable",
+    "session_limit_reached",
     "session_expired",
     "session_resume_expired",
     "rate_limit_exceeded",
@@ -46,7 +49,7 @@ FAULTS = (
     "server_error",
     "other",
 )
-"""Codes of what servers tell clients went wrong: vLLM-Omni's and OpenAI's."""
+"""Codes of what servers tell clients went wrong: vLLM-Omni's, OpenAI's, and others' of that protocol."""
 CALLED = "called"
 """Reason of a turn that ended in a call of a tool: another one answers, so that it is counted under no outcome."""
 

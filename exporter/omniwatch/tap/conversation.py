@@ -72,6 +72,9 @@ class SpokenResponse(msgspec.Struct):
     sent_ms: float = 0.0
     is_cut: bool = False
     """Whether its listener hears no more of it."""
+    is_over: bool = False
+    is_unmeasured: bool = False
+    """Whether there was speech of unknown length."""
 
 
 class Holder(Protocol):
@@ -170,15 +173,20 @@ class Conversation:
         if answer and answer.turn is not None and not answer.is_cut and self._interrupt(answer):
             self.stream_events.cut_off(answer.turn)
 
-    def speaks_up(self) -> None:
+    def speaks_up(self, *, by_voice: bool) -> None:
         """The user speaks, or has the answer stopped."""
-        self.stream_events.interrupt(self.stream_events.turn)
+        self.stream_events.interrupt(self.stream_events.turn, by_voice=by_voice)
 
     def done(self, response: str, status: str, reason: str = "") -> None:
         """A response ended as `status` says; `reason`: why it was cancelled."""
         answer = self._answers.get(response)
         if answer:
-            if (answer.is_cut and status != "failed") or (status == "cancelled" and reason in BARGED_IN):
+            # Some servers call every end the client's wish; some give the reason before they say that the user speaks.
+            by_user = reason in BARGED_IN or self.stream_events.is_spoken_over(answer.turn)
+            if status == "cancelled" and by_user:
+                self.stream_events.interrupt(answer.turn)
+                status = "interrupted"
+            elif answer.is_cut and status != "failed":
                 status = "interrupted"
             self.stream_events.finish(answer.turn, status[:MAX_NAME])
             if not response:

@@ -10,15 +10,8 @@ from omniwatch.tap.audio import duration_ms, is_silent
 from omniwatch.tap.conversation import Conversation, FromClient, FromServer, SpokenResponse, text_of
 from omniwatch.tap.stream_events import StreamEvents
 
-FORMATS = {
-    "audio/pcm": "pcm16",
-    "audio/pcmu": "g711_ulaw",
-    "audio/pcma": "g711_alaw",
-    "pcm16": "pcm16",
-    "g711_ulaw": "g711_ulaw",
-    "g711_alaw": "g711_alaw",
-}
-"""Names of formats, today's and older ones."""
+FORMATS = {"audio/pcm": "pcm16", "audio/pcmu": "g711_ulaw", "audio/pcma": "g711_alaw"}
+"""Names of formats, today's by the older ones."""
 MAX_ITEMS = 32
 """Items of answers remembered per session, and requests."""
 UNKNOWN_FORMAT = "speech in a format that is not known counts no length: %.64r"
@@ -34,7 +27,7 @@ class General(Conversation):
         self._tell = tell
         self._format: tuple[str, float | None] | None = ("pcm16", None)
         """Encoding and rate of the session's speech; None: not known."""
-        self._vad_answers = True
+        self._vad_answers = self._has_vad = True
         self._modalities: list[Any] = ["audio"]
         self._is_realtime = True
         """Whether the session answers: one that transcribes or translates has no turns."""
@@ -48,9 +41,6 @@ class General(Conversation):
         """By its id the response that an item is of, and how much of it was sent before."""
         self._requests: OrderedDict[str, int] = OrderedDict()
         """By their event's id the turns that requests began."""
-        self._ended: set[str] = set()
-        self._unmeasured: set[str] = set()
-        """Responses with speech of unknown length."""
 
     def client_said(self, said: FromClient) -> None:
         """Take requests for responses."""
@@ -79,7 +69,7 @@ class General(Conversation):
             self._is_stopped = True
             self._ask_by_vad()
         elif kind == "input_audio_buffer.committed":
-            if not (self._is_stopped or self._is_by_hand):
+            if self._has_vad and not (self._is_stopped or self._is_by_hand):
                 self._ask_by_vad()
             self._is_stopped = self._is_by_hand = False
         elif kind == "error":
@@ -88,13 +78,13 @@ class General(Conversation):
     def speak(self, said: FromServer) -> None:
         """A delta of speech; what comes after its response's end is passed over."""
         response = said.response_id or ""
-        if response in self._ended:
-            return
         self.begin(response)
         answer = self._answers.get(response) or self._answer(response, None)
+        if answer.is_over:
+            return
         data, form = said.delta or "", self._formats.get(response, self._format)
         if form is None:
-            self._unmeasured.add(response)
+            answer.is_unmeasured = True
             return
         dur_ms = duration_ms(data, said.format or form[0], said.sample_rate_hz or form[1])
         if dur_ms > 0:
@@ -129,21 +119,22 @@ class General(Conversation):
 
     def _done(self, response: str, stated: Any) -> None:
         answer = self._answers.get(response)
-        if answer is None or response in self._ended:
+        if answer is None or answer.is_over:
             return
+        answer.is_over = True
         status = text_of(stated, "status") or "completed"
         if status == "completed" and not answer.sent_ms:
-            if response in self._unmeasured:
+            if answer.is_unmeasured:
                 status = "unmeasured"
             elif _only_calls(stated):
                 status = "called"
-        if response:
-            self._ended.add(response)
-        self._unmeasured.discard(response)
         self.done(response, status, text_of(stated, "status_details", "reason"))
 
     def _ask_by_vad(self) -> None:
         if self._vad_answers and self._speaks(None):
+            if self.stream_events.is_spoken_over(self._asked):
+                # The user went on, or what was taken for speech got no answer.
+                self.give_up("interrupted")
             self.ask()
 
     def _speaks(self, stated: Any) -> bool:
@@ -169,15 +160,17 @@ class General(Conversation):
         for stated in (session, heard):
             if "turn_detection" in stated:
                 vad = stated["turn_detection"]
-                self._vad_answers = isinstance(vad, dict) and vad.get("create_response") is not False
+                # A server that states none may have one all the same, and then says when speech stopped.
+                self._has_vad = vad is not None
+                self._vad_answers = not isinstance(vad, dict) or vad.get("create_response") is not False
         self._modalities = _modalities(session) or self._modalities
         if kind := text_of(session, "type"):
             self._is_realtime = kind not in ("transcription", "translation")
 
     def _known_format(self, stated: Any) -> tuple[str, float | None] | None:
         name = text_of(stated, "type") if isinstance(stated, dict) else stated
-        encoding = FORMATS.get(name) if isinstance(name, str) else None
-        if encoding is None:
+        encoding = FORMATS.get(name, name) if isinstance(name, str) else ""
+        if encoding not in FORMATS.values():
             self._tell(UNKNOWN_FORMAT, name)
             return None
         rate = stated.get("rate") if isinstance(stated, dict) and encoding == "pcm16" else None
@@ -192,12 +185,6 @@ class General(Conversation):
         if item or of:
             return self._answers.get(of), before_ms
         return super()._place(None, None)
-
-    def _answer(self, response: str, turn: int | None) -> SpokenResponse:
-        answer = super()._answer(response, turn)
-        self._ended &= self._answers.keys()
-        self._unmeasured &= self._answers.keys()
-        return answer
 
     def _remember(self, kept: OrderedDict[str, Any], name: str, value: Any) -> None:
         if name:

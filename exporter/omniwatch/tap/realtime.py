@@ -135,7 +135,7 @@ class RealtimeObserver(WebsocketObserver):
         if kind == "conversation.item.truncate":
             conversation.truncate(said)
         elif kind in ("response.cancel", "input.cancel"):
-            conversation.speaks_up()
+            conversation.speaks_up(by_voice=False)
         elif kind == "output_audio_buffer.clear":
             conversation.clear(None)
         elif self._dialect == "general":
@@ -154,11 +154,11 @@ class RealtimeObserver(WebsocketObserver):
             conversation.write(said, early=self._generating_at is not None)
             return
         if kind == "input_audio_buffer.speech_started":
-            conversation.speaks_up()
+            conversation.speaks_up(by_voice=True)
         elif kind == "output_audio_buffer.cleared":
             conversation.clear(said.response_id)
         elif kind == "error":
-            self.stream_events.fault(text_of(said.error, "code") or said.code or "")
+            self.stream_events.fault(text_of(said.error, "code") or said.code or text_of(said.error, "type"))
         elif kind in ("session.created", "session.resumed"):
             self._opened(said)
         elif kind in ("session.closed", "session.expired"):

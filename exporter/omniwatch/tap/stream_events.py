@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from omniwatch import events
 from omniwatch.events import Turn
 from omniwatch.system.hostport import join_host_port
@@ -28,37 +30,25 @@ class Moment(NamedTuple):
     m: float
 
 
-class _Turn:
+class _Turn(msgspec.Struct):
     """What the server knows of a turn, by which a client's word on it is judged. Times are of the clock that never steps."""
 
-    __slots__ = (
-        "asked_m",
-        "began_m",
-        "chars",
-        "handed_ms",
-        "heard_m",
-        "is_interrupted",
-        "reported_m",
-        "rtt_ms",
-        "speech",
-        "underrun_ms",
-    )
-
-    def __init__(self, asked_m: float | None = None, speech: Speech | None = None) -> None:
-        self.asked_m = asked_m
-        self.speech = speech
-        self.began_m: float | None = None
-        """When its first speech was handed over."""
-        self.handed_ms = 0.0
-        self.heard_m = 0.0
-        """When all that was handed over will have been heard, at the earliest."""
-        self.is_interrupted = False
-        self.reported_m: float | None = None
-        """When the client last said how long it had nothing to play."""
-        self.underrun_ms = 0.0
-        self.rtt_ms: float | None = None
-        self.chars: int | None = None
-        """Length of the answer's text so far; None while there is none."""
+    asked_m: float | None = None
+    speech: Speech | None = None
+    began_m: float | None = None
+    """When its first speech was handed over."""
+    handed_ms: float = 0.0
+    heard_m: float = 0.0
+    """When all that was handed over will have been heard, at the earliest."""
+    is_interrupted: bool = False
+    is_spoken_over: bool = False
+    """Whether the user spoke up in it before the client had it stopped."""
+    reported_m: float | None = None
+    """When the client last said how long it had nothing to play."""
+    underrun_ms: float = 0.0
+    rtt_ms: float | None = None
+    chars: int | None = None
+    """Length of the answer's text so far; None while there is none."""
 
 
 class StreamEvents:
@@ -168,16 +158,21 @@ class StreamEvents:
                 events.Played(t=t, m=m, stream=self.name, turn=turn, played_ms=played_ms, source=source)
             )
 
-    def interrupt(self, turn: Turn | None, *, is_cut: bool = False) -> bool:
+    def interrupt(self, turn: Turn | None, *, is_cut: bool = False, by_voice: bool = False) -> bool:
         """The user speaks up: return whether the turn is open or, as far as is known, being heard; `is_cut`: it surely is."""
         known = None if turn is None else self._turns.get(turn)
         t, m = self.now()
         if known is None or turn is None or not (is_cut or turn in self._open or m < known.heard_m):
             return False
         if not known.is_interrupted:
-            known.is_interrupted = True
+            known.is_interrupted, known.is_spoken_over = True, by_voice
             self._put(events.Interrupt(t=t, m=m, stream=self.name, turn=turn))
         return True
+
+    def is_spoken_over(self, turn: Turn | None) -> bool:
+        """Whether the user spoke up in a turn, before the client had it stopped."""
+        known = None if turn is None else self._turns.get(turn)
+        return known is not None and known.is_spoken_over
 
     def cut_off(self, turn: Turn) -> None:
         """The listener hears no more of a turn, and nobody says how far it was played."""

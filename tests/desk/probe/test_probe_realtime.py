@@ -62,6 +62,18 @@ def test_turns_by_text_in_one_session(form):
         [{"type": "input_text", "text": "How are you?"}]
     ] * 2
     assert all("stale_ms" not in turn for turn in turns)
+    update = next(said for _, said in server.heard if said["type"] == "session.update")
+    assert "output" not in update["session"]["audio"], "the server says itself what it speaks"
+
+
+@pytest.mark.parametrize("stated", [{}, {"audio": {"output": {"format": None}}}])
+def test_a_server_that_states_no_format_is_asked_for_one(stated):
+    server = GeneralServer([created(0, **stated), *answer("r1", 200)])
+    result, (turn,) = probed(server, "--turns=1")
+    assert result.exit_code == 0, result.output
+    assert turn["audio_ms"] == 200
+    update = next(said for _, said in server.heard if said["type"] == "session.update")
+    assert update["session"]["audio"]["output"]["format"] == {"type": "audio/pcm", "rate": 24_000}
 
 
 def test_a_question_by_sound_is_sent_whole_and_at_real_pace(tmp_path):

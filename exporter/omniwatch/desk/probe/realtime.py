@@ -130,13 +130,17 @@ class RealtimeClient:
             if said.type == "error":
                 raise TurnFailedError("error", _words(said))
         self._dialect = _dialect_of(said)
-        self._take_format(said)
+        is_stated = self._take_format(said)
         sound, rate_hz = asking.sound, RATES_HZ[self._dialect]
         if sound and sound.rate_hz != rate_hz:
             raise UserError(f"--audio: expected {rate_hz} Hz for this server, got {sound.rate_hz}")
         if self._dialect == "general":
-            heard: dict[str, Any] = {"format": {"type": "audio/pcm", "rate": rate_hz}, "turn_detection": None}
-            self._send(link, "session.update", session={"type": "realtime", "audio": {"input": heard}})
+            form = {"type": "audio/pcm", "rate": rate_hz}
+            audio: dict[str, Any] = {"input": {"format": form, "turn_detection": None}}
+            if not is_stated:
+                # Servers differ in what they speak unasked.
+                audio["output"] = {"format": form}
+            self._send(link, "session.update", session={"type": "realtime", "audio": audio})
         elif sound is None:
             raise UserError("--audio: needed, for this server goes by turns and takes speech only")
         elif asking.interrupt_s is not None:
@@ -273,7 +277,8 @@ class RealtimeClient:
         event = said.error.get("event_id") if isinstance(said.error, dict) else None
         return event is None or str(event).endswith(f".{self._asked}")
 
-    def _take_format(self, said: Said) -> None:
+    def _take_format(self, said: Said) -> bool:
+        """Note in which format the session speaks; return whether it states one."""
         session = said.session if isinstance(said.session, dict) else {}
         audio = session.get("audio")
         stated = audio.get("output") if isinstance(audio, dict) else None
@@ -281,6 +286,7 @@ class RealtimeClient:
         name = form.get("type") if isinstance(form, dict) else form
         if name:
             self._encoding = ENCODINGS.get(name, name if name in OLDER_ENCODINGS else None)
+        return bool(name)
 
     def _send(self, link: Link, kind: str, **fields: Any) -> None:
         link.send(self._asking.timeout_s, type=kind, event_id=f"{kind}.{self._asked}", **fields)
