@@ -17,7 +17,20 @@ from suites.system.machine import base, run
 BASE = "localhost/base:latest"
 UNUSED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "srv")
 """What an image for containers leaves out of a Debian tree."""
-BOOTING = ("systemd-sysv", "systemd", "libpam-systemd", "udev", "dbus")
+BOOTING = (
+    *("systemd-sysv", "systemd", "libpam-systemd", "libsystemd-shared", "udev", "libkmod2", "libjson-c5"),
+    *("dbus", "dbus-daemon", "dbus-bin", "dbus-session-bus-common", "dbus-system-bus-common", "libdbus-1-3"),
+    *(
+        "libcryptsetup12",
+        "libdevmapper1.02.1",
+        "dmsetup",
+        "libargon2-1",
+        "libip4tc2",
+        "libfdisk1",
+        "libapparmor1",
+    ),
+)
+"""Packages of a tree that boots. Debian's image for containers has none of them."""
 STORAGE = '[storage]\ndriver = "{1}"\ngraphroot = "{0}/images"\nrunroot = "{0}/run"\n'
 CONTAINERS = """[containers]
 default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
