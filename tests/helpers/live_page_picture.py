@@ -16,7 +16,7 @@ START_T = 1_768_478_400
 """2026-01-15 12:00:00 UTC."""
 FAULT_S, MOMENT = 700, 820
 """Seconds into the recording: when the overload begins, and a moment at which both rules fire."""
-WIDTH, HEIGHT = 1280, 1500
+WIDTH, HEIGHT = 1280, 1570
 
 
 def main(target: Path) -> None:

@@ -87,6 +87,7 @@ def _serve(own: Settings, file: str, listen: tuple[str, ...], web_config: Path |
 
     from prometheus_client import CollectorRegistry
 
+    from omniwatch.bundle import data
     from omniwatch.explain.kept import KeptTurns
     from omniwatch.live.recorded import ReadAtOnce, Recorded
     from omniwatch.replay.recording import Recording
@@ -114,6 +115,7 @@ def _serve(own: Settings, file: str, listen: tuple[str, ...], web_config: Path |
         lambda number: kept.one(number, buffer_s),
         recorded.packed,
         *(lambda: said, lambda: said, lambda: said),
+        runbooks=data.root() / "runbooks",
     )
     with serve(listen, make_app(pages), web_config) as server:
         for url in server.urls:

@@ -235,6 +235,19 @@ def test_a_sidecar_that_was_killed_is_missed_and_found_again(tmp_path, look, vio
         expect(page.locator("#drift-readout")).to_contain_text("ms")
 
 
+def test_what_nothing_is_known_of_is_not_nobody(tmp_path, look, violations) -> None:
+    with Sidecar(tmp_path) as sidecar:
+        sidecar.await_ready()
+        page = is_live(look(sidecar.url))
+        expect(page.locator("#sentence")).to_contain_text("Listeners are not seen")
+        assert page.locator("#more").inner_text() == ""
+        assert violations(page) == []
+        sidecar.events.touch()
+        expect(page.locator("#sentence")).to_contain_text("nobody is listening")
+        expect(page.locator("#more")).to_have_text("Nobody is listening.")
+        page.close()
+
+
 def test_sixty_four_listeners(tmp_path, look, violations) -> None:
     with Sidecar(tmp_path) as sidecar:
         sidecar.await_ready()

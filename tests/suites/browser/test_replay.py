@@ -64,3 +64,6 @@ def test_a_turn_of_a_recording_unfolds(url, look) -> None:
     page = is_live(look(url))
     page.locator("#turns summary").first.press("Enter")
     expect(page.locator("#turns details").first.locator(".waterfall > div").first).to_contain_text("thinking")
+    page.get_by_role("link", name="What to do").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("TokenRTT")
+    assert page.locator(":target").inner_text() == page.url.partition("#")[2]

@@ -75,6 +75,7 @@
   const second = shape({ hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
   const minute = shape({ hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const time = (t) => second.format(t * 1000);
+  const day = (t) => new Intl.DateTimeFormat("sv-SE", { dateStyle: "short" }).format(t * 1000);
   const signed = (value, digits = 0) => {
     const shown = Math.abs(value).toFixed(digits);
     return (value < 0 && Number(shown) !== 0 ? "−" : value > 0 && Number(shown) !== 0 ? "+" : "") + shown;
@@ -184,7 +185,7 @@
         paths: this.of === "rtt" ? uPlot.paths.stepped({ align: 1 }) : undefined,
       }));
       const options = {
-        ...this.size(), series: [{}, ...series], legend: { show: false }, padding: [8, paints.size * 2.6, 0, 0],
+        ...this.size(), series: [{}, ...series], legend: { show: false }, padding: [paints.size * 0.7, paints.size * 2.6, 0, 0],
         cursor: { drag: { x: false, y: false }, y: false, focus: { prox: -1 }, points: { show: false } },
         scales: { x: { time: true, auto: false }, y: { range: (_, low, high) => this.range(low, high) } },
         axes: [
@@ -568,7 +569,7 @@
     const path = (feed.links.by_symptom || {})[one.symptom];
     if (!path) return null;
     const name = path.split("/").pop();
-    return make("p", {}, make("a", { href: path }, words("page.advice", { runbook: name, cause: word("cause", one.cause) })));
+    return make("p", {}, make("a", { href: `${path}#${encodeURIComponent(one.cause)}` }, words("page.advice", { runbook: name, cause: word("cause", one.cause) })));
   }
 
   /** Draw the lines that `omniwatch explain` prints: a row for each piece of the turn, then what the verdict rests on. */
@@ -663,7 +664,7 @@
     showState();
     showCurves(anew);
     listeners.show(ordered(), listener);
-    tell(at("more"), feed.more ? words("page.more", { count: feed.more }) : feed.listeners.length ? "" : words("page.nobody"));
+    tell(at("more"), feed.more ? words("page.more", { count: feed.more }) : feed.listeners.length || feed.state.level === "blind" ? "" : words("page.nobody"));
     showTurns();
     showDevice();
     sources.show(feed.sources, source);
@@ -700,7 +701,7 @@
     mark(slider, "aria-valuetext", `${time(shownT)}, ${into}`);
     tell(at("moment-shown"), `${time(shownT)} (${into} / ${whole})`);
     const thinned = past.step > 1 ? ` ${words("page.thinned", { step: past.step })}` : "";
-    tell(at("recording"), recording.file + thinned);
+    tell(at("recording"), `${recording.file}, ${day(shownT)}${thinned}`);
   }
 
   at("moment").addEventListener("input", () => {
