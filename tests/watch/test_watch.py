@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -69,14 +70,15 @@ def once(*words: str, **environ: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def in_terminal(url: str, language: str) -> tuple[bytes, float, float]:
-    """Return what a terminal gets in WATCHED_S, after how many seconds the first of it, and over how many the rest."""
+def in_terminal(url: str, watched_s: float = WATCHED_S, **own: str) -> tuple[bytes, float, int | None]:
+    """Return what a terminal gets until so long after its first frame, after how many seconds that came, and the exit code if it ended."""
     master, slave = pty.openpty()
     environ = os.environ | {
         "TERM": "xterm-256color",
         "COLUMNS": str(COLUMNS),
         "LINES": str(ROWS),
-        "LC_ALL": language,
+        "LC_ALL": "C.UTF-8",
+        **own,
     }
     began = time.monotonic()
     watch = subprocess.Popen(
@@ -87,28 +89,47 @@ def in_terminal(url: str, language: str) -> tuple[bytes, float, float]:
         env=environ,
     )
     os.close(slave)
-    got, first_s = b"", 0.0
+    got, first_s, ended = b"", 0.0, None
     try:
-        while not first_s or time.monotonic() - began < first_s + WATCHED_S:
+        while not first_s or time.monotonic() - began < first_s + watched_s:
             assert time.monotonic() - began < 60
             if select.select([master], [], [], 0.2)[0]:
                 got += os.read(master, 65536)
-                if not first_s and b"CodecDrift" in got:
+                if not first_s and b"TokenRTT" in got:
                     first_s = time.monotonic() - began
+    except OSError:
+        # So a terminal says that its program has ended.
+        ended = watch.wait(10)
     finally:
         watch.terminate()
         watch.wait(10)
         os.close(master)
-    return got, first_s, WATCHED_S
+    return got, first_s, ended
 
 
 @pytest.mark.programs
 def test_a_terminal_gets_at_most_10_kb_a_second(sidecar: Callable[[float], str]) -> None:
-    got, first_s, seconds = in_terminal(sidecar(70.0), "C.UTF-8")
-    rate = len(got) / (seconds + 1)
+    got, first_s, _ = in_terminal(sidecar(70.0))
+    rate = len(got) / (WATCHED_S + 1)
     figures = f"{rate:,.0f} bytes a second at {COLUMNS}x{ROWS}, first frame after {first_s:.2f} s"
     assert 500 < rate <= 10_000, figures
     assert max(got.decode("utf-8", "replace")) >= "\u2800"
+
+
+@pytest.mark.programs
+def test_a_terminal_without_colours_gets_none(sidecar: Callable[[float], str]) -> None:
+    got, _, ended = in_terminal(sidecar(70.0), 1.5, NO_COLOR="1", COLUMNS="40")
+    assert (ended, b"\x1b[" in got) == (None, True)
+    assert b"!! CodecDrift" in got
+    assert not re.search(rb"\x1b\[(\d+;)*[349]\d(;\d+)*m", got)
+
+
+@pytest.mark.programs
+def test_a_terminal_that_cannot_draw_gets_one_frame(sidecar: Callable[[float], str]) -> None:
+    got, _, ended = in_terminal(sidecar(70.0), 30.0, TERM="dumb")
+    assert ended == 1
+    assert b"\x1b" not in got
+    assert got.count(b"!! CodecDrift") == 1
 
 
 def test_one_frame_without_colours_and_exit_1_where_somebody_suffers(sidecar: Callable[[float], str]) -> None:

@@ -26,7 +26,7 @@ MOST_BYTES = 8_000_000
 @click.command()
 @click.argument("url", required=False)
 @config_option("Names the sidecar: site.exporter.")
-@click.option("--once", is_flag=True, help="Print one frame and exit, as without a terminal.")
+@click.option("--once", is_flag=True, help="Print one frame and exit, as without a terminal that can draw.")
 @click.option("--user", help="Name for the sidecar's login.")
 @click.option(
     "--password-file",
@@ -77,7 +77,7 @@ def command(
     if plain:
         strings = words.load()["en"]
     window.take(_ask(address, "", headers, context))
-    if once or not console.is_terminal:
+    if once or not console.is_terminal or console.is_dumb_terminal:
         console.print(frame(window, strings, console.width, 10_000, plain=plain))
         ctx.exit(0 if window.feed["state"]["level"] == "well" else 1)
     lost_t: float | None = None
