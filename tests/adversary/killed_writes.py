@@ -1,4 +1,4 @@
-"""tune, the checkpoint, the bridge's queue and the package's prerm, each killed at every one of its writes."""
+"""tune, the checkpoint, the history, the bridge's queue and the package's prerm, each killed at every one of its writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written beside an installation, killed at a write: tune's drop-ins, the checkpoint, the bridge's queue."""
+"""What is written beside an installation, killed at a write: tune's drop-ins, checkpoint, history, the bridge's queue."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from helpers.event_files import lines
 from helpers.installation import snapshot
 from helpers.kills import killed_at
 from helpers.trees import grow
+from omniwatch.core.rule_states import Sample
 from omniwatch.notify.messages import Message
 from omniwatch.notify.outbox import Waiting
 from omniwatch.notify.queue_file import QueueFile
 from omniwatch.settings import Settings
+from omniwatch.sidecar.live import Live
 from omniwatch.sidecar.loop import Sidecar
 from omniwatch.sources.spec import open_source
 from omniwatch.tune import congestion, dropin
@@ -132,6 +134,27 @@ def _counting(root: Path) -> None:
     (root / "events.jsonl").write_bytes(lines(range(1, EVENTS)))
 
 
+def _live(root: Path) -> Live:
+    (root / "state").mkdir(exist_ok=True)
+    return Live(Settings(), root / "state" / "history", threading.Lock(), lambda: 1000.0, lambda: 1000.0)
+
+
+def _hear(root: Path, *drifts: float) -> None:
+    """Keep a history of so many seconds, as the sidecar does."""
+    kept = _live(root)
+    for number, drift_ms in enumerate(drifts):
+        kept.history.add(number, 990.0 + number, [(0, Sample(990.0 + number, drift_ms))])
+    kept.due()
+    kept.keep()
+
+
+def _heard(root: Path) -> list[float]:
+    """What a sidecar that begins finds: it takes a file that is neither for none."""
+    return [
+        value for values, _ in _live(root).history.columns().values() for value in values if value == value
+    ]
+
+
 def _queue(root: Path) -> QueueFile:
     return QueueFile(root / "state", 3600.0, now=lambda: 0.0, wall=lambda: 1000.0)
 
@@ -159,6 +182,12 @@ KINDS = {
     "tune --congestion --apply": Kind(_kernel, _congest, _running),
     "tune --congestion --revert": Kind(lambda root: (_kernel(root), _congest(root)), _decongest, _running),
     "checkpoint": Kind(_counting, _count, _count),
+    "history": Kind(
+        lambda root: _hear(root, 1.0),
+        lambda root: _hear(root, 2.0, 3.0),
+        _heard,
+        lambda root: "" if _heard(root) in ([1.0], [2.0, 3.0]) else "neither the old history nor the new one",
+    ),
     "queue": Kind(
         lambda root: _put(root, "first"),
         lambda root: _put(root, "second", "third"),

@@ -304,6 +304,8 @@ def test_without_a_wish_the_guard_changes_nothing() -> None:
         "/turns.json",
         "/live.json",
         "/static/strings.json",
+        "/runbooks/",
+        "/runbooks/CodecDrift",
         "/-/healthy",
         "/-/ready",
         "/nope",

@@ -16,6 +16,8 @@ from omniwatch.web import make_app, static_files, words
 
 FILES = sorted(static_files.load())
 STRINGS = words.load()
+MOST_BYTES = 150_000
+"""Of all files of the page, compressed."""
 PLACE = re.compile(r"\{[^}]*\}")
 
 
@@ -30,6 +32,12 @@ def test_a_file_is_sent_once_while_it_stays_the_same(path: str) -> None:
     again = call(app, path, if_none_match=f'"other", W/{first.headers["ETag"]}')
     assert (again.status, again.body) == (304, b"")
     assert call(app, path, if_none_match='"other"').status == 200
+
+
+def test_all_that_a_page_loads_is_small() -> None:
+    app = make_app(pages())
+    loaded = sum(len(call(app, path, accept_encoding="gzip").body) for path in ["/", *FILES])
+    assert loaded <= MOST_BYTES, f"{loaded:,} bytes"
 
 
 def test_other_names_are_no_files() -> None:

@@ -11,10 +11,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from helpers.paths import CLONE
 from helpers.waiting import wait_until
 from helpers.web_calls import Page, Streams, call, pages
 from omniwatch import __version__
-from omniwatch.web import make_app
+from omniwatch.web import make_app, static_files
 
 LIVE = [
     {
@@ -294,7 +295,9 @@ PEOPLES = [
     ("/turns.json", "GET"),
     ("/turns.json?number=17", "GET"),
     ("/live.json", "GET"),
-    ("/static/strings.json", "GET"),
+    *((path, "GET") for path in static_files.load()),
+    ("/runbooks/", "GET"),
+    ("/runbooks/CodecDrift", "GET"),
     ("/-/reload", "POST"),
 ]
 
@@ -313,7 +316,7 @@ PEOPLES = [
     ],
 )
 def test_pages_answer_by_address_and_by_their_own_names(path: str, method: str, host: str) -> None:
-    app = make_app(pages(hosts=lambda: ("orin", "orin.local")))
+    app = make_app(pages(hosts=lambda: ("orin", "orin.local"), runbooks=CLONE / "runbooks"))
     assert call(app, path, method, host=host).status == 200
     assert call(app, path, method, host=host, origin=f"http://{host}").status == 200
 
@@ -323,8 +326,9 @@ def test_pages_answer_by_address_and_by_their_own_names(path: str, method: str, 
     "host", ["evil.example", "evil.example:9842", "127.0.0.1.evil.example", "[x", "", "a b"]
 )
 def test_a_name_that_others_point_here_is_refused(path: str, method: str, host: str) -> None:
-    reply = call(make_app(pages(hosts=lambda: ("orin",))), path, method, host=host)
-    assert reply.status == 403
+    app = make_app(pages(hosts=lambda: ("orin",), runbooks=CLONE / "runbooks"))
+    assert call(app, path, method, host=host).status == 403
+    assert call(app, path, method, host="orin", origin=f"http://{host}").status == 403
 
 
 @pytest.mark.parametrize(
