@@ -22,6 +22,7 @@ PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
+<link rel="icon" href="/static/icon.svg">
 <link rel="stylesheet" href="/static/runbook.css">
 </head>
 <body>
