@@ -224,6 +224,17 @@ def test_a_client_that_says_when_it_starves_is_believed_instead_of_the_model():
     assert live.drift_ms(stream, T0 + 4.8) == pytest.approx(-450)
 
 
+def test_what_a_client_had_no_time_to_report_is_counted_when_its_turn_is_over():
+    live = table()
+    feed(live, asks_kernel(0), audio(0.5, turn=1, dur_ms=2000.0), arrived(0.7, 2000, ago_ms=100))
+    feed(live, ev.Underrun(t=T0 + 1.7, stream="a", turn=1, ms=0, source="player"))
+    feed(live, ev.Played(t=T0 + 1.7, stream="a", turn=1, played_ms=1000, source="player"))
+    feed(live, audio(2.0, turn=1, dur_ms=4000.0), *still(2.5, 4.5, 2000), arrived(5.1, 6000, ago_ms=400))
+    assert live.totals.audio_underrun_seconds == 0, "the client says so itself"
+    feed(live, ended(5.2), asks_kernel(7, 2), audio(7.2, turn=2))
+    assert live.totals.audio_underrun_seconds == pytest.approx(2.0, abs=0.05)
+
+
 def test_the_clocks_step_leaves_what_arrived_before_it_out():
     live = table()
     feed(live, asks_kernel(1000), audio(1000.5, turn=1, dur_ms=9000.0), arrived(1000.7, 9000, ago_ms=100))

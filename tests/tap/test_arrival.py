@@ -31,7 +31,7 @@ def answered(
         sacked=sacked,
         last_ack_recv_ms=ack_ago_ms,
         rtt_us=150_000,
-        total_retrans=0,
+        total_retrans=-(-retrans // 1000),
         bytes_acked=acked,
         notsent_bytes=0,
         min_rtt_us=int(RTT_S * 1e6),
@@ -116,6 +116,36 @@ def test_a_lost_acknowledgement_makes_nothing_late():
     her.say(1000, 1.25)
     her.take(answered(1000, 2000), 1.3)
     assert her.take(answered(2000, 2000, retrans=1000, dsacks=1), 3.0) == [(160.0, 1.3)]
+
+
+def lossy(*, again: int = 0, later_m: float = 1.3, sacked: int = 0) -> list[tuple[float, float]]:
+    """Say two messages, of which the first one's acknowledgement never comes; return when both arrived."""
+    her = Listener()
+    her.take(answered(0, 0), 0.9)
+    her.say(1000, 1.0)
+    her.take(answered(0, 1000), 1.1)
+    her.take(answered(0, 1000, retrans=again, sacked=sacked), 1.2)
+    her.say(1000, later_m)
+    her.take(answered(0, 2000, retrans=again), later_m + 0.01)
+    return her.take(answered(2000, 2000, retrans=again), later_m + 0.11)
+
+
+def test_a_message_whose_acknowledgement_a_later_ones_stood_in_for_came_when_it_was_due():
+    assert lossy() == [(80.0, 1.05), (160.0, 1.36)]
+
+
+def test_what_was_sent_again_meanwhile_came_no_sooner_than_that():
+    assert lossy(again=1000) == [(80.0, 1.25), (160.0, 1.36)]
+
+
+def test_where_nothing_that_was_sent_later_came_through_in_time_the_path_stood_still():
+    her = Listener()
+    her.take(answered(0, 0), 0.9)
+    her.say(1000, 1.0)
+    her.take(answered(0, 1000), 1.1)
+    her.say(1000, 1.3)
+    her.take(answered(0, 2000), 1.31)
+    assert her.take(answered(2000, 2000), 1.6) == [(80.0, 1.405), (160.0, 1.55)]
 
 
 def test_nothing_arrives_before_it_was_handed_on():

@@ -236,6 +236,9 @@ class StreamTable:
         away = stream.is_away(stream.last_t, self._away_s)
         if away:
             stream.worst_ms = stream.worst_heard_ms
+        elif stream.counts_underruns and stream.player.reported and not stream.is_cut_off:
+            # What the client had no time to say, or no network.
+            self._hearing.count_underrun(stream, stream.player.gaps_s)
         self.turns.heard(stream, away=away)
         self.totals.turn_drift_worst.observe(stream.worst_ms / 1000, self.totals.drift_edges)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from itertools import pairwise
+from math import inf
 from typing import NamedTuple
 
 from omniwatch.events import Turn
@@ -15,6 +17,10 @@ from omniwatch.tap.inet_diag import FIN_WAIT2, TIME_WAIT, UNMEASURED_US, Fault, 
 
 MAX_PAIRS = 64
 MAX_ACKS = 64
+FRESH_S = 0.03
+"""What was sent so much more than a round trip before its acknowledgement did not stand still on its way."""
+IN_VAIN = 0.75
+"""Where this share of what was sent again came for the second time, acknowledgements are lost and no speech."""
 MOST_DEFLATED = 1100
 """Bytes that deflate puts into one, at most (RFC 1951: 1032), with room for framing."""
 
@@ -155,6 +161,14 @@ class _Acked(NamedTuple):
     end_m: float
 
 
+class _Sent(NamedTuple):
+    """By a question's moment so many bytes had been sent, and so many segments sent again."""
+
+    m: float
+    upto: int
+    again: int
+
+
 class Connection:
     """What the answers about one connection say of its messages."""
 
@@ -165,6 +179,7 @@ class Connection:
         self.answer: SocketReport | None = None
         self._asked_m = 0.0
         self._acks: list[_Acked] = []
+        self._sent: list[_Sent] = []
         self._last_m = 0.0
 
     @property
@@ -203,6 +218,8 @@ class Connection:
         if was is None or info.bytes_acked > was.bytes_acked:
             self._note_ack(info.last_ack_recv_ms / 1000, now_m, before)
         self._asked_m = now_m
+        self._sent.append(_Sent(now_m, given - info.notsent_bytes, info.total_retrans))
+        del self._sent[:-MAX_ACKS]
         if answer.state in (FIN_WAIT2, TIME_WAIT):
             return self._rest(now_m)
         return self._arrived()
@@ -233,8 +250,32 @@ class Connection:
             if given is None or given > self._acks[-1].upto:
                 break
             self.marks.popleft()
-            found.append(self._arrival(mark, self._acked_m(given)))
+            acked_m, due_m = self._acked_m(given), self._due_m(mark, given)
+            found.append(self._arrival(mark, due_m if due_m < acked_m - FRESH_S else acked_m))
         return found
+
+    def _due_m(self, mark: Mark, given: float) -> float:
+        """Return when a message's acknowledgement was due, where a later one came in its stead; else infinity.
+
+        What was sent later came through without delay, so the path stood open: what was sent before, and was last sent again before
+        there could be an answer to it, was there a round trip after that.
+        """
+        rtt_s, ack, sent = self.least_rtt_s, self._acks[-1], self._sent
+        newest = next((one for one in sent if one.upto >= ack.upto), None)
+        own = next((one for one in sent if one.upto >= given), None)
+        if newest is None or newest is own or ack.end_m - newest.m > rtt_s + FRESH_S:
+            return inf
+        info = self.answer.info if self.answer else None
+        in_vain = info is not None and info.dsack_dups >= IN_VAIN * info.total_retrans
+        left_m = mark.handed_m
+        for before, one in pairwise(sent):
+            if one.m <= mark.handed_m or before.m >= ack.end_m - rtt_s:
+                continue
+            if before.m > mark.handed_m and before.upto < given:
+                left_m = one.m
+            if one.again > before.again and not in_vain:
+                left_m = one.m
+        return max(left_m + rtt_s, self._acks[-2].end_m if len(self._acks) > 1 else 0.0)
 
     def _acked_m(self, given: float) -> float:
         at = len(self._acks) - 1
