@@ -17,6 +17,9 @@ from helpers.recording_server import serving
 from helpers.scripted_tap import answers, read_events
 from omniwatch.cli import main
 from omniwatch.core.streams import StreamTable
+from omniwatch.desk.probe import realtime
+from omniwatch.desk.probe.target import parse
+from omniwatch.desk.probe.turn import Asking
 from omniwatch.media import wav
 from omniwatch.settings import Settings
 from omniwatch.tap import Tap
@@ -138,6 +141,57 @@ def test_a_server_that_goes_on_after_the_probe_spoke_up_is_told_by_probe_and_fam
     assert sum(stale.counts) == 3
     assert stale.sum * 1000 == pytest.approx(sum(stale_ms), abs=15), "5 ms a turn"
     assert table.totals.turns["interrupted"] == 3
+
+
+class MadeUpLink:
+    """A connection to a server on a clock of its own: it answers at once, and says so much more after it was told to stop."""
+
+    stream_id = None
+
+    def __init__(self, goes_on_s: float) -> None:
+        self.t = 100.0
+        self.goes_on_s = goes_on_s
+        self._due: list[tuple[float, str]] = []
+        self._say(0.0, created(0))
+
+    def clock(self) -> float:
+        return self.t
+
+    def _say(self, after_s: float, step: Any) -> None:
+        self._due.append((self.t + after_s, step.message["text"]))
+
+    def send(self, timeout_s: float, **message: Any) -> None:
+        if message["type"] == ASKED:
+            self._say(0.3, begin(0))
+            self._say(0.3, delta(0, 5000))
+        elif message["type"] == CANCEL:
+            for n in range(1, round(self.goes_on_s / 0.05) + 1):
+                self._say(n * 0.05, delta(0, 50))
+            self._say(self.goes_on_s + 0.1, done(0, **CANCELLED))
+
+    def receive(self, timeout_s: float) -> str:
+        if not self._due or self._due[0][0] > self.t + timeout_s:
+            self.t += timeout_s
+            raise TimeoutError
+        due, text = self._due.pop(0)
+        self.t = max(self.t, due)
+        return text
+
+    def allow(self, size_bytes: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("goes_on_s", [0.0, 0.35, 1.2])
+def test_how_long_a_server_goes_on_is_told_to_5_ms(monkeypatch, goes_on_s):
+    link = MadeUpLink(goes_on_s)
+    monkeypatch.setattr(realtime, "open_link", lambda *_: link)
+    asking = Asking("hello", interrupt_s=0.7, clock=link.clock)
+    turn = realtime.RealtimeClient(parse("ws://127.0.0.1:1/v1/realtime"), asking).turn(1)
+    assert turn.outcome == "ok", turn.detail
+    assert turn.stale_ms == pytest.approx(goes_on_s * 1000, abs=5)
+    assert turn.heard.rtt_ms == pytest.approx(300)
+    assert turn.heard.audio_ms == 5000, "what comes late is not heard"
 
 
 def test_an_answer_that_came_whole_is_broken_off_while_it_is_heard():
