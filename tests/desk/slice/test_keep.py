@@ -157,7 +157,7 @@ def test_a_folder_without_scores(tmp_path: Path) -> None:
 def test_a_report_of_llm_compressor_is_read_as_scores(tmp_path: Path) -> None:
     model = folder(tmp_path).parent / "model"
     report = tmp_path / "report.json"
-    report.write_text(json.dumps({"saliency": list(SCORED.values()), "count": [[3, 3, 3, 3]] * 2}))
+    report.write_text(json.dumps({"saliency": list(SCORED.values()), "count": [[3.0, 3.0, 3.0, 3.0]] * 2}))
     given = (report, "--model", model, "--experts", "thinker=2")
     assert "not of speech" in refusal(*given)
     done = run(*given, "--text-only")
@@ -168,6 +168,8 @@ def test_a_report_of_llm_compressor_is_read_as_scores(tmp_path: Path) -> None:
     assert keep.parts["thinker"].scores.source == "llm-compressor"
     assert "--model MODEL" in refusal(report, "--experts", "thinker=2")
     assert "a report is of one part" in refusal(report, "--model", model, "--experts", "2")
+    report.write_text(json.dumps({"saliency": list(SCORED.values()), "count": [[3.5, 3, 3, 3]] * 2}))
+    assert "expected a number for each expert" in refusal(*given)
     report.write_text(json.dumps({"saliency": [[1, 2]]}))
     assert "1 layers, the model has 2 with experts" in refusal(*given)
     report.write_text("{}")

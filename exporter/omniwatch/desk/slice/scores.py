@@ -143,9 +143,11 @@ def read_report(path: Path, part: Part) -> Scores:
     for place, layer in enumerate(part.layers):
         where = f"{path}: layer {layer}"
         try:
+            # llm-compressor counts in float64: 3.0 is 3.
             found = msgspec.convert(
                 {"layer": layer, "scores": {"text": saliency[place]}, "counts": {"text": counts[place]}},
                 Layer,
+                strict=False,
             )
         except (msgspec.ValidationError, IndexError, TypeError, KeyError) as error:
             raise SliceError(f"{where}: expected a number for each expert: {error}") from error
