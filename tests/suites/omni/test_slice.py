@@ -88,6 +88,15 @@ def test_a_run_that_was_killed_goes_on_at_its_layer(steps: dict[str, Any]) -> No
     assert done["files"] == steps["thinker alone"]
 
 
+def test_a_disk_without_room_for_the_activations_is_said(steps: dict[str, Any]) -> None:
+    refused = steps["full"]["refused"]
+    assert (refused["exit"], refused["out"]) == (2, "")
+    assert refused["err"].endswith("full/work: File too large\n")
+    assert len(refused["err"].splitlines()) == 1
+    assert steps["full"]["exit"] == 0, steps["full"]["err"]
+    assert steps["full"]["files"] == steps["thinker alone"]
+
+
 def test_answers_are_kept_and_nothing_else_is_left(steps: dict[str, Any]) -> None:
     assert steps["answered"]["exit"] == 0, steps["answered"]["err"]
     assert "talker: scores of speech, text" in steps["answered"]["out"]

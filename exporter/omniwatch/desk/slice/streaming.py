@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +72,7 @@ class Flow:
     def found(cls, folder: Path, part: str, width: int, layer: int) -> Flow | None:
         """Return what an earlier run left before a layer; None: it left nothing that is whole."""
         flow = cls(folder, part, width, ())
-        with suppress(OSError, RuntimeError, ValueError, TypeError, EOFError):
+        with suppress(OSError, RuntimeError, ValueError, TypeError, EOFError, pickle.UnpicklingError):
             flow.places = [Place(*place) for place in torch.load(flow._about, weights_only=True)]
             if flow._file(layer).stat().st_size == flow._size * 4:
                 return flow
@@ -130,6 +131,14 @@ class Flow:
         staged = self._staged(layer)
         with suppress(FileNotFoundError):
             staged.unlink()
+        opened = os.open(staged, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            # A mapped file that finds the disk full later would end the process by a signal.
+            os.posix_fallocate(opened, 0, self._size * 4)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._folder)) from error
+        finally:
+            os.close(opened)
         file = str(staged)
         return torch.from_file(file, shared=True, size=self._size, dtype=torch.float32).view(-1, self._width)
 

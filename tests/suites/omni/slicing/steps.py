@@ -81,6 +81,17 @@ def killed(model: Path, data: Path, out: Path) -> dict[str, Any]:
     return {**found, "killed": os.WIFSIGNALED(status), "files": files(out)}
 
 
+def full(model: Path, data: Path, out: Path) -> dict[str, Any]:
+    """Score where no file may grow to the size of the activations; then without that limit."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        found = run("score", model, data, "--out", out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    return {"refused": found, **run("score", model, data, "--out", out), "files": files(out)}
+
+
 def files(folder: Path) -> dict[str, str]:
     return {
         path.name: path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".json", ".jsonl")
@@ -159,6 +170,7 @@ def main() -> None:
     found["undisturbed"] = run("score", known, heard, "--out", scores)
     found["thinker alone"] = files(scores)
     found["killed"] = killed(known, heard, folder / "killed")
+    found["full"] = full(known, heard, folder / "full")
     found["answered"] = run(
         "score", known, heard, "--out", scores, "--answers", "--max-tokens", 6, "--max-speech", 0.8
     )
