@@ -7,8 +7,9 @@ the points' lower hull the edge over their mean time. A point is the least of PO
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import median
 
 POINT_S = 3.0
 """Seconds of frames whose least delay is one point."""
@@ -54,11 +55,9 @@ class PictureClock:
         if t < self.t:
             return
         delay_ms = t * 1000.0 - pts_ms
-        if t >= self.full_t or pts_ms < self.pts_ms - JUMP_MS or delay_ms < self.least_ms - JUMP_MS:
-            self._begin_point(t, pts_ms, delay_ms)
-        elif delay_ms < self.least_ms:
-            self.least_t, self.least_ms = t, delay_ms
-        self.t, self.pts_ms, self.seen = t, pts_ms, True
+        if t >= self.full_t or delay_ms < self.least_ms or pts_ms < self.pts_ms - JUMP_MS:
+            self._note(t, pts_ms, delay_ms)
+        self.t, self.pts_ms = t, pts_ms
 
     def set_back(self, by_s: float) -> None:
         """Move to a server's clock that was set back by so much."""
@@ -71,14 +70,17 @@ class PictureClock:
         self.delays_ms.clear()
         self.above, self.full_t = 0, 0.0
 
-    def _begin_point(self, t: float, pts_ms: float, delay_ms: float) -> None:
+    def _note(self, t: float, pts_ms: float, delay_ms: float) -> None:
+        """Take a frame that begins a point or a line, or is the least of its point."""
         if self.full_t:
             # A delay cannot be less than the least by so much, however long the frames before were held up.
             if pts_ms < self.pts_ms - JUMP_MS or delay_ms < self.least_ms - JUMP_MS:
                 self.restart()
-            else:
+            elif t >= self.full_t:
                 self._add_point()
-        self.full_t = t + POINT_S
+                self.full_t = 0.0
+        if not self.full_t:
+            self.full_t, self.seen = t + POINT_S, True
         self.least_t, self.least_ms = t, delay_ms
 
     def _add_point(self) -> None:
@@ -96,25 +98,24 @@ class PictureClock:
         length_s = times[-1] - times[0]
         if length_s >= LONG_ENOUGH_S:
             slope = min(max(hull_slope(times, delays_ms), -STEEPEST), STEEPEST)
-            residuals = _residuals(times, delays_ms, slope)
-            jitter_ms = min(2 * (median(residuals) - min(residuals)) + JITTER_MS, OFF_LINE_MS)
+            residuals = sorted(_residuals(times, delays_ms, slope))
+            jitter_ms = min(2 * (median(residuals) - residuals[0]) + JITTER_MS, OFF_LINE_MS)
             self.slope = -slope if abs(slope) > jitter_ms / length_s else 0.0
 
 
 def hull_slope(times: list[float], delays_ms: list[float]) -> float:
     """Return the slope, in ms per second, of the points' lower hull over their mean time."""
-    hull: list[tuple[float, float]] = []
-    for t, delay_ms in zip(times, delays_ms, strict=True):
-        while len(hull) > 1:
-            (t0, y0), (t1, y1) = hull[-2:]
-            if (y1 - y0) * (t - t1) < (delay_ms - y1) * (t1 - t0):
+    hull_t, hull_ms = [times[0]], [delays_ms[0]]
+    for t, delay_ms in zip(times[1:], delays_ms[1:], strict=True):
+        while len(hull_t) > 1:
+            t1, y1 = hull_t[-1], hull_ms[-1]
+            if (y1 - hull_ms[-2]) * (t - t1) < (delay_ms - y1) * (t1 - hull_t[-2]):
                 break
-            hull.pop()
-        hull.append((t, delay_ms))
-    mean_t = fmean(times)
-    at = next((i for i, (t, _) in enumerate(hull) if t >= mean_t and i), len(hull) - 1)
-    (t0, y0), (t1, y1) = hull[at - 1], hull[at]
-    return (y1 - y0) / (t1 - t0)
+            del hull_t[-1], hull_ms[-1]
+        hull_t.append(t)
+        hull_ms.append(delay_ms)
+    at = min(max(bisect_left(hull_t, sum(times) / len(times)), 1), len(hull_t) - 1)
+    return (hull_ms[at] - hull_ms[at - 1]) / (hull_t[at] - hull_t[at - 1])
 
 
 def _residuals(times: list[float], delays_ms: list[float], slope: float) -> list[float]:

@@ -97,9 +97,10 @@ def _append(piece: Piece, t: float, last_t: float, ms: float) -> None:
 
 
 def _merge(pieces: list[Piece]) -> None:
-    while len(pieces) > PIECES_LEFT:
-        pauses = [b.first_t - a.last_t for a, b in pairwise(pieces)]
-        at = pauses.index(min(pauses))
+    # A pause stays what it is when the pieces beside it become one, so all are chosen at once.
+    pauses = [b.first_t - a.last_t for a, b in pairwise(pieces)]
+    least = sorted(range(len(pauses)), key=pauses.__getitem__)[: len(pieces) - PIECES_LEFT]
+    for at in sorted(least, reverse=True):
         first, second = pieces[at], pieces.pop(at + 1)
         _append(first, second.t, second.last_t, second.ms)
         first.window_ms += second.window_ms
