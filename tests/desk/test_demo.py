@@ -6,8 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from helpers.old_tools import old_tools
 from omniwatch import events as ev
+from omniwatch.cli import main
 from omniwatch.desk.demo import Demo
 from omniwatch.desk.demo.local_stack import Notice, Pager
 from omniwatch.desk.simulation import SCENARIOS
@@ -51,3 +54,14 @@ def test_the_steps_come_in_the_order_of_their_times(tmp_path: Path, page_after_s
     assert len(steps) == len({step.what for step in steps}) == 8
     assert demo.page_after_s == pytest.approx(page_after_s, abs=0.01)
     stack.pager.close()
+
+
+def test_a_fleet_on_a_prometheus_that_is_too_old_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_tools(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    done = CliRunner().invoke(main, ["demo", "--fleet", "--once"])
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: --fleet: a centre's Prometheus is at least 2.39"), line

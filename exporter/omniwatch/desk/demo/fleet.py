@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import TypeVar
 import msgspec
 import yaml
 
-from omniwatch.bundle import render
+from omniwatch.bundle import features, render
 from omniwatch.centre import inventory, status
 from omniwatch.centre.query import Centre
 from omniwatch.desk.child_process import ChildProcess, free_port, get, program
@@ -20,6 +21,7 @@ from omniwatch.desk.demo import DemoError, Step
 from omniwatch.desk.demo.local_stack import LocalServers, Notice
 from omniwatch.settings import Settings
 from omniwatch.settings.fleet import Fleet
+from omniwatch.system.errors import UserError
 
 DEVICES = 12
 """All of one site."""
@@ -51,6 +53,9 @@ class FleetStack(LocalServers):
         self._simulate = ["simulate", "fleet", str(DEVICES), f"--seed={seed}", "--outages=0", "--skewed=0"]
 
     def _start(self) -> None:
+        # promtool is asked: it comes with Prometheus, and reads the same configuration.
+        if not features.Tools(shutil.which).knows(features.OUT_OF_ORDER):
+            raise UserError(f"--fleet: {features.OUT_OF_ORDER.lacks}")
         prometheus, alertmanager = program("prometheus"), program("prometheus-alertmanager", "alertmanager")
         folder = self._directory / "bundle/deploy/fleet"
         render.write(render.render(self.settings), self._directory / "bundle")
