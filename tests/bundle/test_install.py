@@ -53,6 +53,21 @@ def test_a_second_installation_changes_nothing(root: Path) -> None:
     assert install(root, "--profile", "orin", "--diff").exit_code == 0
 
 
+def test_a_unit_that_systemctl_has_enabled_anew_is_as_installed(root: Path) -> None:
+    """It writes the whole path into the link, where `install` writes a relative one. `status` says to do so."""
+    install(root, "--profile", "orin")
+    links = list((root / "etc/systemd/system/multi-user.target.wants").iterdir())
+    assert len(links) == 2
+    for link in links:
+        link.unlink()
+        link.symlink_to(f"/etc/systemd/system/{link.name}")
+    assert {one["what"]: one["ok"] for one in json.loads(status(root, "--json").stdout)}["files"]
+    assert install(root, "--profile", "orin").output == "nothing to change\n"
+    links[0].unlink()
+    links[0].symlink_to("/etc/systemd/system/another.service")
+    assert "--force replaces it" in install(root, "--profile", "orin").stderr
+
+
 @pytest.mark.slow
 def test_what_was_installed_runs_by_itself(root: Path) -> None:
     """With nothing on the path but the installed environment."""

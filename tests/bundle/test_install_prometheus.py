@@ -10,8 +10,8 @@ import yaml
 from helpers.bundles import promtool
 from helpers.installation import CONFIG, debians_servers, install, packaged, snapshot, uninstall
 from helpers.trees import grow
-from omniwatch.bundle import render, systemctl, wiring
-from omniwatch.settings import Settings
+from omniwatch.bundle import render, servers, systemctl, wiring
+from omniwatch.settings import Settings, digest
 from omniwatch.system import rooted
 
 pytestmark = pytest.mark.slow
@@ -131,6 +131,27 @@ def test_a_reload_that_failed_is_tried_again_though_no_file_changes(root, told):
     assert not rooted.is_there(root, systemctl.OWED)
     assert install(root, "--with-prometheus").exit_code == 0
     assert reload not in asked(told), "once it has been done it is not done again"
+
+
+@pytest.mark.parametrize("served", ["as written", "of before", "nothing"])
+def test_a_sidecar_with_other_settings_than_the_file_is_reloaded(root, told, monkeypatch, served):
+    """Who edits omniwatch.yaml and installs again need not know that the sidecar reads it, too."""
+    assert install(root).exit_code == 0
+    reload = "try-reload-or-restart omniwatch.service"
+    assert reload not in asked(told), "it is restarted already"
+    (root / CONFIG).write_text("alerts: {drift_page_ms: 70}")
+
+    def sidecars_digest(settings: Settings) -> servers.Page | servers.Unanswered:
+        runs = settings if served == "as written" else Settings()
+        return (
+            servers.Unanswered("refused") if served == "nothing" else servers.Page(True, f"{digest(runs)}\n")
+        )
+
+    monkeypatch.setattr(servers, "sidecars_digest", sidecars_digest)
+    assert install(root, "--no-start").exit_code == 0
+    assert asked(told) == []
+    assert install(root).exit_code == 0
+    assert (reload in asked(told)) is (served == "of before")
 
 
 def test_one_that_was_killed_before_the_reload_is_ended_by_the_next(root, told, monkeypatch):

@@ -20,6 +20,7 @@ from omniwatch.bundle import (
     installed_files,
     profiles,
     render,
+    servers,
     systemctl,
     units,
     versions,
@@ -30,7 +31,7 @@ from omniwatch.bundle.program_files import HOME, InstallError, Item
 from omniwatch.bundle.units import Asked
 from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.host import memory
-from omniwatch.settings import Server, Settings, SettingsError
+from omniwatch.settings import Server, Settings, SettingsError, digest
 from omniwatch.system import parts, rooted
 
 
@@ -114,13 +115,23 @@ def _write_bundle(plan: Plan) -> list[PurePosixPath]:
 def tell(plan: Plan, rendered: list[PurePosixPath], *, start: bool) -> list[str]:
     """Have systemd know what was written and, with `start`, start it; return what went wrong, a line each."""
     change = _change(plan, rendered) if start else units.Change()
+    behind = [units.SIDECAR.name(plan.asked.config)] if start and _is_sidecar_behind(plan.asked.root) else []
     return systemctl.arrive(
         plan.asked.root,
         enabled=change.started,
         restarted=change.restarted,
-        reloaded=change.reloaded,
+        reloaded=[*change.reloaded, *behind],
         is_starting=start,
     )
+
+
+def _is_sidecar_behind(root: Path) -> bool:
+    """Whether the sidecar that runs has other settings than omniwatch.yaml by now: rules and sidecar must use the same."""
+    if not systemctl.running(root):
+        return False
+    written = installed_files.configuration(root) or Settings()
+    served = servers.sidecars_digest(written)
+    return isinstance(served, servers.Page) and served.is_ok and served.text.strip() != digest(written)
 
 
 def _change(plan: Plan, rendered: Sequence[PurePosixPath] = ()) -> units.Change:

@@ -159,7 +159,9 @@ def state_of(root: Path, path: PurePosixPath) -> str | None:
     """A file's SHA-256, a link's "-> target"; None when there is neither. Raises OSError, for a folder too."""
     target = rooted.link(root, path)
     if target is not None:
-        return f"-> {target}"
+        # `systemctl enable` writes the link that starts one of our units with the unit's whole path.
+        unit = PurePosixPath(target)
+        return f"-> ../{unit.name}" if unit.parent == UNITS == path.parent.parent else f"-> {target}"
     try:
         return hashlib.sha256(rooted.read(root, path)).hexdigest()
     except (FileNotFoundError, NotADirectoryError):

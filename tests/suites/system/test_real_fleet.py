@@ -134,6 +134,29 @@ def test_the_installed_program_serves_a_fleets_targets(machine: Machine) -> None
     assert group["labels"]["device"] == "orin-7"
 
 
+def faults(machine: Machine) -> dict[str, str]:
+    """What status finds wrong, but for pages that fire of it by now."""
+    found = json.loads(machine.run("omniwatch", "status", "--json", check=False).stdout)
+    return {one["what"]: one["says"] for one in found if one["ok"] is False and one["what"] != "firing"}
+
+
+@pytest.mark.parametrize("unit", [UPLINK, server.UNIT])
+@pytest.mark.parametrize(
+    ("begun", "ended", "says"), [("stop", "start", "inactive"), ("disable", "enable", "disabled")]
+)
+def test_status_names_a_unit_that_is_stopped_or_disabled(
+    machine: Machine, unit: str, begun: str, ended: str, says: str
+) -> None:
+    """Those that other settings have not: the other units are in test_status_faults."""
+    before = faults(machine)
+    machine.run("systemctl", begun, unit)
+    after = faults(machine)
+    machine.run("systemctl", ended, unit)
+    assert set(after) - set(before) == {unit}
+    assert says in after[unit]
+    wait_until(lambda: not set(faults(machine)) - set(before), what=f"the end of: {begun} {unit}")
+
+
 def test_what_waits_for_the_centre_outlasts_a_restart_of_the_uplink(machine: Machine) -> None:
     machine.run("systemctl", "stop", "centre")
     gone_t = time.time()
