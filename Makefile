@@ -100,7 +100,7 @@ path-all: $(READY)  ## every combination of test-path's scenarios, congestion co
 
 test-targets: $(READY)  ## Ubuntu 22.04, 24.04 and Debian 13: a device, and `make quick`; needs root and their archives
 	@deploy/setup.sh $(TARGETS_PACKAGES)
-	$(BIN)/pytest -rs --timeout=1800 tests/suites/targets/test_device.py tests/suites/targets/test_quick.py
+	$(BIN)/pytest -rs --timeout=1800 tests/suites/targets/test_device.py tests/suites/targets/test_upgraded_python.py tests/suites/targets/test_quick.py
 
 test-jammy: $(READY)  ## the device part of test-targets for Ubuntu 22.04, which JetPack 6 is
 	@deploy/setup.sh $(TARGETS_PACKAGES)

@@ -51,6 +51,10 @@ FLEET = "remote_write_url: 'https://c/w', alertmanager_urls: ['https://c/am']"
             f"{{receivers: {{{WATCHED}, page_webhook_url: 'http://127.0.0.1:9095/page'}}, notify: {{robots: [{ROBOT}]}}}}",
             [],
         ),
+        (
+            f"{{receivers: {{{WATCHED}}}, notify: {{timezone: Mars/Olympus, robots: [{ROBOT}]}}}}",
+            ['notify.timezone: no time zone "Mars/Olympus" on this device; the package tzdata'],
+        ),
         (f"fleet: {{{FLEET}}}", []),
         (
             f"{{receivers: {{{WATCHED}, {PAGER}}}, fleet: {{remote_write_url: 'https://c/w'}}}}",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -18,6 +16,7 @@ import pytest
 import trustme
 import yaml
 
+from helpers.answering import Answering
 from helpers.installation import device, install
 from helpers.systemd_bus import Unit, systemd
 from helpers.trees import grow
@@ -493,29 +492,6 @@ fleet: {{prometheus: '{address}'}}
     for what in ("sidecar", "Prometheus", "Alertmanager", "bridge"):
         assert found[what].ok is False
         assert found[what].says.endswith("no whole answer within 2 s")
-
-
-class Answering:
-    """A server with an answer for each path."""
-
-    def __init__(self, answers: dict[str, str]) -> None:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = answers.get(self.path.partition("?")[0])
-                self.send_response(404 if body is None else 200)
-                self.end_headers()
-                self.wfile.write((body or "").encode())
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def api(data: object) -> str:

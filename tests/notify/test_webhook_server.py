@@ -164,7 +164,7 @@ def test_an_address_that_cannot_be_is_said_at_the_start(tmp_path, url, message):
         ("{}", "Error: notify.robots: names no robot; give --config.file a file that does\n"),
         (
             "notify: {timezone: Mars/Olympus, robots: [{kind: wecom, url_file: /absent}]}",
-            'Error: notify.timezone: no time zone "Mars/Olympus" on this device\n',
+            'Error: notify.timezone: no time zone "Mars/Olympus" on this device; the package tzdata brings them\n',
         ),
         (
             "notify: {robots: [{kind: wecom, url_file: /absent}]}",
@@ -172,7 +172,7 @@ def test_an_address_that_cannot_be_is_said_at_the_start(tmp_path, url, message):
         ),
         (
             "notify: {timezone: Asia, robots: [{kind: wecom, url_file: /absent}]}",
-            'Error: notify.timezone: no time zone "Asia" on this device\n',
+            'Error: notify.timezone: no time zone "Asia" on this device; the package tzdata brings them\n',
         ),
         *(
             (

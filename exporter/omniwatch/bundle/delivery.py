@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from omniwatch.settings import Settings
 from omniwatch.settings.receivers import Receivers, Severity
+from omniwatch.system.errors import UserError
 
 SEVERITIES: tuple[Severity, ...] = ("page", "ticket")
 
@@ -34,6 +35,11 @@ def faults(settings: Settings) -> Iterator[str]:
             "this device's pages from what the uplink sends"
         )
     yield from _unreached_robots(settings)
+    if settings.notify.robots:
+        try:
+            _ = settings.notify.zone
+        except UserError as error:
+            yield str(error)
     if not notified(settings, "page"):
         yield "receivers: nobody is told of a page; set receivers.page, receivers.page_webhook_url or notify.robots"
     elif not _leaves(settings):

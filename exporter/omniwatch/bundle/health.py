@@ -222,6 +222,9 @@ def units(
             yield Finding(unit, False, f"masked, so nothing starts it: systemctl unmask {unit}")
         elif not state:
             yield Finding(unit, False if is_ours else None, "not installed")
+        elif state == "failed":
+            says = f"failed{note}: journalctl -u {unit} says why; once mended: systemctl reset-failed {unit}, and start it"
+            yield Finding(unit, False, says)
         elif state != "active":
             yield Finding(unit, False, f"{state}{note}")
         elif file_state == "disabled":

@@ -32,7 +32,7 @@ from omniwatch.bundle.units import Asked
 from omniwatch.bundle.wiring import BUNDLE
 from omniwatch.host import memory
 from omniwatch.settings import Server, Settings, SettingsError, digest
-from omniwatch.system import parts, rooted
+from omniwatch.system import http, parts, places, rooted
 
 
 class Plan(NamedTuple):
@@ -130,8 +130,13 @@ def _is_sidecar_behind(root: Path) -> bool:
     if not systemctl.running(root):
         return False
     written = installed_files.configuration(root) or Settings()
-    served = servers.sidecars_digest(written)
-    return isinstance(served, servers.Page) and served.is_ok and served.text.strip() != digest(written)
+    with suppress(http.HttpError):
+        url = f"http://{written.site.exporter}{places.CONFIG_DIGEST}"
+        with http.ask(url, timeout_s=servers.TIMEOUT_S) as served:
+            return served.ok and served.read(servers.MAX_BYTES).decode(errors="replace").strip() != digest(
+                written
+            )
+    return False
 
 
 def _change(plan: Plan, rendered: Sequence[PurePosixPath] = ()) -> units.Change:

@@ -6,6 +6,7 @@ A chain is judged link by link, and only its first broken link is a fault: what 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -108,28 +109,19 @@ def _excused(finding: Finding, *, bundle_is_well: bool) -> Finding:
     )
 
 
+@dataclass(frozen=True)
 class _Chain:
-    def __init__(
-        self,
-        settings: Settings,
-        answers: Answers,
-        root: Path,
-        down: Collection[str],
-        is_awaited: bool,
-        now: datetime,
-    ) -> None:
-        self._settings = settings
-        self._answers = answers
-        self._root = root
-        self._down = down
-        self._is_awaited = is_awaited
-        self._now = now
-        self._wired = wiring.wired(root)
+    settings: Settings
+    answers: Answers
+    root: Path
+    down: Collection[str]
+    is_awaited: bool
+    now: datetime
 
     def prometheus(self, *, sidecar_is_well: bool) -> Iterator[Finding]:
         """Whether it answers, runs what is written, evaluates it, and scrapes the sidecar."""
-        answers = self._answers
-        if PROMETHEUS.unit in self._down:
+        answers = self.answers
+        if PROMETHEUS.unit in self.down:
             yield Finding("Prometheus", None, f"not asked: {PROMETHEUS.unit} does not run")
             return
         silent = [
@@ -137,20 +129,20 @@ class _Chain:
             for one in (answers.runtime, answers.config, answers.groups, answers.targets)
             if isinstance(one, Unanswered)
         ]
-        if silent and silent[0].guarded and self._is_awaited:
+        if silent and silent[0].guarded and self.is_awaited:
             yield Unseen(
                 "Prometheus", False, f"{silent[0].why}: not asked what it runs; the heartbeat is looked at"
             )
             return
         if silent:
-            yield Finding("Prometheus", False if self._is_awaited else None, silent[0].why)
+            yield Finding("Prometheus", False if self.is_awaited else None, silent[0].why)
             return
         assert not isinstance(answers.runtime, Unanswered)
         assert not isinstance(answers.config, Unanswered)
         assert not isinstance(answers.groups, Unanswered)
         assert not isinstance(answers.targets, Unanswered)
-        url = f"http://{self._settings.fleet.prometheus}"
-        if not self._is_awaited and not _of_job(answers.targets, "omniwatch"):
+        url = f"http://{self.settings.fleet.prometheus}"
+        if not self.is_awaited and not _of_job(answers.targets, "omniwatch"):
             yield Finding(
                 "Prometheus",
                 None,
@@ -159,7 +151,7 @@ class _Chain:
             return
         yield Finding("Prometheus", True, f"answers at {url}")
         is_taken_over = True
-        if PROMETHEUS in self._wired:
+        if PROMETHEUS in wiring.wired(self.root):
             finding = self._taken_over(answers.config, answers.groups, answers.runtime)
             is_taken_over = finding.ok is True
             yield finding
@@ -172,9 +164,9 @@ class _Chain:
         what, reload = CONFIGURATION, f"systemctl reload {PROMETHEUS.unit}"
         path = BUNDLE / PROMETHEUS.rendered
         try:
-            here = _read(self._root, path)
+            here = _read(self.root, path)
             rules = [str(wiring.plain(path.parent / name)) for name in here["rule_files"]]
-            contents = {name: _read(self._root, PurePosixPath(name)) for name in rules}
+            contents = {name: _read(self.root, PurePosixPath(name)) for name in rules}
         except FileNotFoundError as error:
             return Finding(what, None, f"not compared: {error.filename} is missing")
         except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
@@ -201,7 +193,7 @@ class _Chain:
         fresh = max(runtime.start_time, runtime.last_config_time)
         for group in ours:
             within = timedelta(seconds=INTERVALS * group.interval)
-            if self._now - max(group.last_evaluation, fresh) > within:
+            if self.now - max(group.last_evaluation, fresh) > within:
                 since = "never" if group.last_evaluation <= NEVER else f"last at {_at(group.last_evaluation)}"
                 return Finding(
                     "rules", False, f"group {group.name} was evaluated {since}, not within {within}"
@@ -228,20 +220,20 @@ class _Chain:
 
     def alertmanager(self) -> Iterator[Finding]:
         """Whether each answers, and runs what is written; and whether Prometheus reaches it."""
-        answers = self._answers
+        answers = self.answers
         for server, alerts in answers.alerts:
-            if ALERTMANAGER.unit in self._down and answers.routing is not None:
+            if ALERTMANAGER.unit in self.down and answers.routing is not None:
                 yield Finding("Alertmanager", None, f"not asked: {ALERTMANAGER.unit} does not run")
-            elif isinstance(alerts, Unanswered) and alerts.guarded and self._is_awaited:
+            elif isinstance(alerts, Unanswered) and alerts.guarded and self.is_awaited:
                 yield Unseen("Alertmanager", False, f"{alerts.why}: not asked what it runs and what fires")
                 yield from self._reached(server.url)
             elif isinstance(alerts, Unanswered):
-                yield Finding("Alertmanager", False if self._is_awaited else None, alerts.why)
+                yield Finding("Alertmanager", False if self.is_awaited else None, alerts.why)
             else:
                 yield Finding("Alertmanager", True, f"answers at {server.url}")
-                if answers.routing is not None and ALERTMANAGER in self._wired:
+                if answers.routing is not None and ALERTMANAGER in wiring.wired(self.root):
                     yield self._routing(answers.routing)
-                if self._is_awaited:
+                if self.is_awaited:
                     yield from self._reached(server.url)
 
     def _routing(self, runs: dict[str, Any] | Unanswered) -> Finding:
@@ -249,7 +241,7 @@ class _Chain:
         if isinstance(runs, Unanswered):
             return Finding(what, False, runs.why)
         try:
-            here = _read(self._root, path)
+            here = _read(self.root, path)
         except FileNotFoundError as error:
             return Finding(what, None, f"not compared: {error.filename} is missing")
         except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
@@ -261,9 +253,9 @@ class _Chain:
         return Finding(what, True, f"runs as written in {BUNDLE}")
 
     def _reached(self, url: str) -> Iterator[Finding]:
-        answers = self._answers
+        answers = self.answers
         if (
-            PROMETHEUS.unit in self._down
+            PROMETHEUS.unit in self.down
             or isinstance(answers.receivers, Unanswered)
             or isinstance(answers.targets, Unanswered)
         ):
@@ -281,28 +273,28 @@ class _Chain:
 
     def _is_fresh(self) -> bool:
         """Whether Prometheus was started or reloaded just now: it takes some seconds to know its targets."""
-        runtime = self._answers.runtime
+        runtime = self.answers.runtime
         if isinstance(runtime, Unanswered):
             return False
-        return (self._now - max(runtime.start_time, runtime.last_config_time)).total_seconds() < FRESH_S
+        return (self.now - max(runtime.start_time, runtime.last_config_time)).total_seconds() < FRESH_S
 
     def heartbeat(self, broken: list[str]) -> Finding:
         """Whether the Watchdog has come to Alertmanager within its interval."""
         what = "heartbeat"
         if broken:
             return Finding(what, None, f"not judged: {broken[0]} comes first")
-        runtime = self._answers.runtime
+        runtime = self.answers.runtime
         began_t = (
             NEVER if isinstance(runtime, Unanswered) else max(runtime.start_time, runtime.last_config_time)
         )
-        within_s = BEAT_S + INTERVALS * self._settings.alerts.evaluation_interval_s
-        for server, alerts in self._answers.alerts:
+        within_s = BEAT_S + INTERVALS * self.settings.alerts.evaluation_interval_s
+        for server, alerts in self.answers.alerts:
             assert not isinstance(alerts, Unanswered)
             seen = [one.updated_at for one in alerts if one.labels.get("alertname") == "Watchdog"]
             last = max((one for one in seen if one), default=None)
-            if last and (self._now - last).total_seconds() <= within_s:
+            if last and (self.now - last).total_seconds() <= within_s:
                 continue
-            if (self._now - began_t).total_seconds() <= within_s:
+            if (self.now - began_t).total_seconds() <= within_s:
                 return Finding(what, None, "has not begun: Prometheus was started or reloaded just now")
             since = f"since {_at(last)}" if last else "at all"
             return Finding(what, False, f"Alertmanager at {server.url} has not seen the Watchdog {since}")

@@ -98,7 +98,7 @@ def ask(settings: Settings, timeout_s: float = TIMEOUT_S) -> Answers:
     is_own = not settings.fleet.alertmanager_urls
     questions: dict[str, Callable[[], Any]] = {
         "ready": lambda: _page(f"http://{settings.site.exporter}/-/ready", timeout_s),
-        "digest": lambda: sidecars_digest(settings, timeout_s),
+        "digest": lambda: _page(f"http://{settings.site.exporter}{places.CONFIG_DIGEST}", timeout_s),
         "metrics": lambda: _page(f"http://{settings.site.exporter}/metrics", timeout_s),
         "streams": lambda: _page(f"http://{settings.site.exporter}/streams.json", timeout_s),
         "config": lambda: alertmanager.load_running(of_prometheus("status/config", _Yaml).yaml, prometheus),
@@ -118,14 +118,6 @@ def ask(settings: Settings, timeout_s: float = TIMEOUT_S) -> Answers:
     found = side_by_side(questions)
     alerts = [(one, found.pop(f"alerts {number}")) for number, one in enumerate(alertmanagers)]
     return Answers(**{"bridge": None, "routing": None} | found, alerts=alerts)
-
-
-def sidecars_digest(settings: Settings, timeout_s: float = TIMEOUT_S) -> Page | Unanswered:
-    """Ask the sidecar for the digest of the settings that it runs with."""
-    found: Page | Unanswered = _answer(
-        lambda: _page(f"http://{settings.site.exporter}{places.CONFIG_DIGEST}", timeout_s)
-    )
-    return found
 
 
 def side_by_side(questions: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:

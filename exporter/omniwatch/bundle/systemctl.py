@@ -6,7 +6,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from omniwatch.bundle.program_files import InstallError
@@ -71,7 +71,7 @@ def owe(root: Path, *, restarted: Iterable[str], reloaded: Iterable[str]) -> Non
 def arrive(
     root: Path,
     *,
-    enabled: Iterable[str],
+    enabled: Sequence[str],
     restarted: Iterable[str],
     reloaded: Iterable[str] = (),
     is_starting: bool = True,
@@ -93,7 +93,12 @@ def arrive(
     faults += _all(command for command in commands if shutil.which(command[0]))
     if running(root) and shutil.which("systemctl"):
         if is_starting:
-            faults += _pay(root, _owed(root) | _verbs(restarted, reloaded))
+            owed = _owed(root) | _verbs(restarted, reloaded)
+            # A unit that failed too often would not be started for minutes, though what was wrong may be mended.
+            _all(
+                [["systemctl", "reset-failed", *dict.fromkeys((*owed, *enabled))]] if owed or enabled else []
+            )
+            faults += _pay(root, owed)
         faults += _all(["systemctl", "start", unit] for unit in enabled)
     return faults
 

@@ -6,6 +6,7 @@ two of them into the device's alertmanager.yml where `receivers.secrets` says so
 
 from __future__ import annotations
 
+import zoneinfo
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Meta
 
 from omniwatch.settings.kinds import Address, Positive, Seconds, Url
 from omniwatch.system import ports
+from omniwatch.system.errors import UserError
 from omniwatch.system.hostport import join_host_port
 
 Severity = Literal["page", "ticket"]
@@ -141,6 +143,16 @@ class Notify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         host, port = host_and_port(self.listen_address)
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"http://{join_host_port(host, port)}"
+
+    @property
+    def zone(self) -> zoneinfo.ZoneInfo | None:
+        """The time zone of times in messages; None: the device's own. Raises UserError where this machine lacks it."""
+        try:
+            return zoneinfo.ZoneInfo(self.timezone) if self.timezone else None
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise UserError(
+                f'notify.timezone: no time zone "{self.timezone}" on this device; the package tzdata brings them'
+            ) from error
 
 
 def host_and_port(address: str) -> tuple[str, int]:

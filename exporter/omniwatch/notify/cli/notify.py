@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import tzinfo
 from pathlib import Path
 
 import click
@@ -53,7 +52,7 @@ def command(
             state_lock.hold(state_dir)
         bridge = WebhookServer(
             notify,
-            _zone(notify.timezone),
+            notify.zone,
             state_dir,
             web_config=web_config,
             hosts=(loaded.site.device, *loaded.site.hosts),
@@ -66,12 +65,3 @@ def command(
     click.echo(f"listening on {bridge.address}", err=True)
     asked.wait()
     bridge.stop()
-
-
-def _zone(name: str) -> tzinfo | None:
-    import zoneinfo
-
-    try:
-        return zoneinfo.ZoneInfo(name) if name else None
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise UserError(f'notify.timezone: no time zone "{name}" on this device') from error
