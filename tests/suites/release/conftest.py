@@ -19,6 +19,7 @@ NEWER = "999.0.0"
 class Newer(NamedTuple):
     """The same program by another number."""
 
+    clone: Path
     deb: Path
 
 
@@ -45,4 +46,4 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Newer:
     directory = clone(tmp_path_factory.mktemp("newer") / "clone", NEWER)
     build(directory, "deploy/packaging/build.sh amd64")
     (deb,) = (directory / "dist").glob("omniwatch_*.deb")
-    return Newer(deb)
+    return Newer(directory, deb)

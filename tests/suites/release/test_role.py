@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,13 @@ import yaml
 from helpers.paths import CLONE
 from helpers.waiting import wait_until
 from omniwatch import __version__
-from suites.release import installation
+from suites.release import installation, state
 from suites.release.clones import Released
 from suites.release.conftest import NEWER, Newer
 from suites.system.machine import Machine, base, booted, copy_of, inside, snapshot
 
 SIDECAR = "omniwatch.service"
-CONFIG = "etc/omniwatch/omniwatch.yaml"
+CONFIG, STATE = "etc/omniwatch/omniwatch.yaml", "var/lib/omniwatch"
 BUNDLE = "/etc/omniwatch/bundle"
 RULES = f"{BUNDLE[1:]}/alerts/streaming.rules.yaml"
 
@@ -189,13 +190,40 @@ def test_a_newer_version_comes_and_goes_with_settings_and_counters(
 ) -> None:
     given = {"settings": settings(drift_page_ms=75), "bundle_dir": BUNDLE}
     config = (machine.tree / CONFIG).read_text()
+    spool = state.events()
+    (machine.tree / "srv/events.jsonl").write_bytes(spool)
+    machine.run("cp", "/srv/events.jsonl", "/run/omniwatch/events.jsonl")
+    machine.run("rm", "/srv/events.jsonl")
+    before = wait_until(
+        lambda: state.counted(machine.metrics(), spool), timeout=60, what="the spool to be read"
+    )
+    machine.run("systemctl", "stop", SIDECAR)
+    state.put_history(machine.tree / STATE)
+    machine.run("cp", "/dev/null", "/run/omniwatch/events.jsonl")
+    machine.run("systemctl", "start", SIDECAR)
     for package, number in ((f"/srv/{newer.deb.name}", NEWER), (deb, __version__)):
         said = controller.play(deb=package, **given)
         assert "Install the package" in changed(said)
         assert machine.run("omniwatch", "--version").stdout == f"omniwatch, version {number}\n"
-        assert wait_until(machine.metrics, timeout=30, what="the sidecar to answer")
+        found = wait_until(machine.metrics, timeout=30, what="the sidecar to answer")
+        assert state.counters(found) == before
+        assert state.has_history(machine.feed())
         assert (machine.tree / CONFIG).read_text() == config
         assert changed(controller.play(deb=package, **given)) == []
+
+
+def test_state_of_a_later_format_is_said_and_started_over(
+    controller: Controller, machine: Machine, deb: str
+) -> None:
+    """The role starts a sidecar that was stopped."""
+    machine.run("systemctl", "stop", SIDECAR)
+    state.make_later(machine.tree / STATE)
+    said = controller.play(deb=deb, settings=settings(drift_page_ms=75), bundle_dir=BUNDLE)
+    assert changed(said) == ["Run the sidecar"]
+    found = wait_until(machine.metrics, timeout=30, what="the sidecar to answer")
+    assert set(state.counters(found).values()) == {0}
+    assert not state.has_history(machine.feed())
+    assert state.refused(machine.run("journalctl", "--no-pager", f"--unit={SIDECAR}").stdout)
 
 
 def test_absent_leaves_what_a_purge_leaves(
@@ -206,6 +234,42 @@ def test_absent_leaves_what_a_purge_leaves(
     controller.play(state="absent", bundle_dir=BUNDLE)
     assert different(before, machine) == set()
     assert changed(controller.play(state="absent", bundle_dir=BUNDLE)) == []
+
+
+def test_a_wheel_comes_changes_and_goes_as_the_package_does(
+    controller: Controller, machine: Machine, before: dict[str, str], released: Released
+) -> None:
+    wheel = released.file("*.whl")
+    needed = machine.tree / "srv/wheels"
+    python = machine.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
+    fetch = [
+        sys.executable,
+        str(CLONE / "deploy/packaging/fetch.py"),
+        "amd64",
+        python,
+        str(wheel),
+        str(needed),
+    ]
+    subprocess.run(fetch, check=True)
+    there = different(before, machine)
+    given = {
+        "wheel": f"/srv/{wheel.name}",
+        "pip_arguments": "--no-index --find-links=/srv/wheels",
+        "bundle_dir": BUNDLE,
+    }
+    controller.play("--check", **given, settings=settings())
+    assert different(before, machine) == there
+    controller.play(**given, settings=settings())
+    assert wait_until(machine.metrics, timeout=30, what="the sidecar to answer")
+    assert yaml.safe_load((machine.tree / CONFIG).read_text()) == settings()
+    assert changed(controller.play(**given, settings=settings())) == []
+    said = controller.play("--check", "--diff", **given, settings=settings(drift_page_ms=75))
+    assert changed(said) == ["Write the settings", "Render the bundle", "Reload omniwatch"]
+    wrong = controller.play(fails=True, **given, settings={"alerts": {"drift_pages_ms": 60}})
+    assert (changed(wrong), "drift_pages_ms" in wrong) == ([], True)
+    assert machine.metrics()
+    controller.play(state="absent", bundle_dir=BUNDLE)
+    assert different(before, machine) == there
 
 
 def test_package_and_wheel_exclude_each_other(controller: Controller, deb: str) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,22 +14,19 @@ from typing import Any
 
 import pytest
 
-from helpers.paths import CLONE
 from helpers.waiting import wait_until
 from omniwatch import __version__
-from omniwatch.sidecar import checkpoint
+from suites.release import state
 from suites.release.clones import Released
 from suites.release.conftest import NEWER, Newer
 from suites.system.machine import Machine, base, booted, copy_of, put
 
 SIDECAR, BRIDGE = "omniwatch.service", "bridge.service"
-CONFIG, CHECKPOINT, WAITING = (
+CONFIG, STATE, WAITING = (
     "etc/omniwatch/omniwatch.yaml",
-    "var/lib/omniwatch/checkpoint",
+    "var/lib/omniwatch",
     "var/lib/omniwatch-notify/waiting.json",
 )
-VERSION_AT = len(b"omniwatch")
-"""Where a checkpoint says its format: two bytes after its first word."""
 SETTINGS = """sources:
   - tail:/run/omniwatch/events.jsonl
 site:
@@ -53,42 +48,21 @@ PAGE = {
 }  # fmt: skip
 
 
-def events() -> bytes:
-    """Events of a scenario, all at once."""
-    command = ["simulate", "--scenario", "reconnect-jump", "--speed", "max", "--start-time", "0"]
-    return subprocess.run(
-        [sys.executable, "-m", "omniwatch", *command], capture_output=True, check=True, cwd=CLONE
-    ).stdout
-
-
-def counters(found: dict[str, float]) -> dict[str, float]:
-    """What is counted of events."""
-    return {
-        name: value
-        for name, value in found.items()
-        if name.startswith(("omniwatch_events_total", "omni_audio", "omni_turns"))
-    }
-
-
-def of_a_later_format(file: bytes) -> bytes:
-    """A checkpoint as a later program would write it."""
-    later = (checkpoint.VERSION + 1).to_bytes(2, "big")
-    return file[:VERSION_AT] + later + file[VERSION_AT + 2 :]
-
-
 @pytest.fixture(scope="module")
 def machine(released: Released, newer: Newer) -> Iterator[Machine]:
     """A booted machine with this version's package, its settings, and a spool that was read."""
     with copy_of(base(), "upgrade") as tree:
         for file in (released.file("omniwatch_*_amd64.deb"), newer.deb):
             shutil.copy(file, tree / "srv" / file.name)
-        (tree / "srv/events.jsonl").write_bytes(events())
+        (tree / "srv/events.jsonl").write_bytes(state.events())
         with booted(tree) as running:
             running.run("dpkg", "-i", f"/srv/omniwatch_{__version__}_amd64.deb")
             put(running, CONFIG, SETTINGS)
             put(running, "etc/omniwatch/robot.url", f"{UNREACHED}\n", 0o600)
             running.run("cp", "/srv/events.jsonl", "/run/omniwatch/events.jsonl")
-            running.run("systemctl", "restart", SIDECAR)
+            running.run("systemctl", "stop", SIDECAR)
+            state.put_history(tree / STATE)
+            running.run("systemctl", "start", SIDECAR)
             start_bridge(running)
             yield running
 
@@ -123,14 +97,11 @@ def change_to(machine: Machine, number: str) -> None:
 
 
 def test_a_package_is_changed_for_a_newer_one_and_back(machine: Machine) -> None:
-    lines = len((machine.tree / "srv/events.jsonl").read_bytes().splitlines())
-
-    def read() -> dict[str, float]:
-        found = counters(machine.metrics())
-        done = sum(value for name, value in found.items() if name.startswith("omniwatch_events_total"))
-        return found if done == lines else {}
-
-    before = wait_until(read, timeout=60, what="the spool to be read")
+    spool = (machine.tree / "srv/events.jsonl").read_bytes()
+    before = wait_until(
+        lambda: state.counted(machine.metrics(), spool), timeout=60, what="the spool to be read"
+    )
+    assert state.has_history(machine.feed())
     page = f"import json,urllib.request as u; u.urlopen(u.Request('http://127.0.0.1:9847/page', json.dumps({PAGE!r}).encode(), {{'Content-Type': 'application/json'}}))"
     machine.run("python3", "-c", page)
     kept = wait_until(lambda: waiting(machine), what="the message to be kept")
@@ -138,27 +109,26 @@ def test_a_package_is_changed_for_a_newer_one_and_back(machine: Machine) -> None
     for number in (NEWER, __version__):
         change_to(machine, number)
         assert (machine.tree / CONFIG).read_text() == SETTINGS
-        assert wait_until(lambda: counters(machine.metrics()), what="the sidecar") == before
+        assert wait_until(lambda: state.counters(machine.metrics()), what="the sidecar") == before
         assert [name for name in machine.metrics() if f'version="{number}"' in name], (
             "of omniwatch_build_info"
         )
         assert machine.show(SIDECAR, "MainPID") != pid
         assert waiting(machine) == kept
-        assert "starting over" not in log(machine, SIDECAR)
+        assert state.has_history(machine.feed())
 
 
 def test_state_of_a_later_format_is_said_and_started_over(machine: Machine) -> None:
     machine.run("systemctl", "stop", SIDECAR, BRIDGE)
-    state = machine.tree / CHECKPOINT
-    state.write_bytes(of_a_later_format(state.read_bytes()))
+    state.make_later(machine.tree / STATE)
     (machine.tree / WAITING).write_text('{"version": 2, "kept": {}}')
     # Where the sidecar starts over it would count what the spool holds once more.
     machine.run("cp", "/dev/null", "/run/omniwatch/events.jsonl")
     machine.run("systemctl", "start", SIDECAR)
     start_bridge(machine)
     found = wait_until(machine.metrics, what="the sidecar")
-    assert set(counters(found).values()) == {0}
-    later, own = checkpoint.VERSION + 1, checkpoint.VERSION
-    assert f"version {later}, this program reads version {own}" in log(machine, SIDECAR)
+    assert set(state.counters(found).values()) == {0}
+    assert not state.has_history(machine.feed())
+    assert state.refused(log(machine, SIDECAR))
     assert "what waited cannot be read" in log(machine, BRIDGE)
-    wait_until(lambda: state.read_bytes()[VERSION_AT + 1] == own, what="a checkpoint of its own")
+    wait_until(lambda: state.is_own(machine.tree / STATE), what="a checkpoint of its own")

@@ -7,6 +7,7 @@ The bare tree is made once with debootstrap, from the mirror this machine itself
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from helpers.waiting import wait_until
 
@@ -132,12 +134,21 @@ class Machine:
 
     def metrics(self, address: str = "http://127.0.0.1:9842/metrics") -> dict[str, float]:
         """What the sidecar says, by name and labels; none while it does not answer."""
-        fetch = f"import urllib.request as u; print(u.urlopen({address!r}, timeout=5).read().decode())"
-        done = self.run("python3", "-c", fetch, check=False)
         lines = (
-            line.rpartition(" ") for line in done.stdout.splitlines() if line and not line.startswith("#")
+            line.rpartition(" ")
+            for line in self._get(address).splitlines()
+            if line and not line.startswith("#")
         )
         return {name: float(value) for name, _, value in lines}
+
+    def feed(self) -> dict[str, Any]:
+        """What the sidecar's live page shows."""
+        feed: dict[str, Any] = json.loads(self._get("http://127.0.0.1:9842/live.json"))
+        return feed
+
+    def _get(self, address: str) -> str:
+        fetch = f"import urllib.request as u; print(u.urlopen({address!r}, timeout=5).read().decode())"
+        return self.run("python3", "-c", fetch, check=False).stdout
 
     def give_cpu_controller(self) -> None:
         """Let this machine's systemd set CPU limits for real, in a group of its own of this machine's cpu tree.
