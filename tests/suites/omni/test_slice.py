@@ -86,6 +86,11 @@ def test_a_run_that_was_killed_goes_on_at_its_layer(steps: dict[str, Any]) -> No
     assert done["exit"] == 0, done["err"]
     assert done["err"] == "thinker: goes on with layer 3 of 3\nthinker: layer 3 of 3\n"
     assert done["files"] == steps["thinker alone"]
+    done = steps["killed in the talker"]
+    assert done["killed"]
+    assert done["exit"] == 0, done["err"]
+    assert done["err"] == "talker: goes on with layer 2 of 2\ntalker: layer 2 of 2\n"
+    assert done["files"] == steps["both"]
 
 
 def test_a_disk_without_room_for_the_activations_is_said(steps: dict[str, Any]) -> None:

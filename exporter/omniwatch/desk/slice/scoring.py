@@ -158,7 +158,7 @@ class _Run:
                 flow = passing.thinker(skeleton, self._work, samples)
             else:
                 flow = passing.talker(skeleton, self._work, heard, samples)
-        elif begin:
+        elif 0 < begin < last:
             self._told(f"{part}: goes on with layer {begin + 1} of {last}")
         flow.run(skeleton, begin, kept, self._done(part, last))
         self._rank(part)

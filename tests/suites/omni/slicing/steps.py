@@ -12,6 +12,7 @@ import math
 import os
 import random
 import resource
+import shutil
 import signal
 import struct
 import sys
@@ -65,13 +66,13 @@ def keep(path: Path, scores: Path, layers: Mapping[str, Mapping[int, list[int]]]
     return path
 
 
-def killed(model: Path, data: Path, out: Path) -> dict[str, Any]:
-    """Score in a process that is killed behind the thinker's second layer; then go on in this one."""
+def killed(model: Path, data: Path, out: Path, behind: str) -> dict[str, Any]:
+    """Score in a process that is killed behind a layer; then go on in this one."""
     child = os.fork()
     if not child:
 
         def told(line: str) -> None:
-            if line.startswith("thinker: layer 2 "):
+            if line.startswith(f"{behind} "):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         scoring.score(model, data, out, device="cpu", limits=None, told=told)
@@ -169,12 +170,17 @@ def main() -> None:
     known, heard, scores = folder / "known", questions(folder / "heard", False), folder / "scores"
     found["undisturbed"] = run("score", known, heard, "--out", scores)
     found["thinker alone"] = files(scores)
-    found["killed"] = killed(known, heard, folder / "killed")
+    found["killed"] = killed(known, heard, folder / "killed", "thinker: layer 2")
     found["full"] = full(known, heard, folder / "full")
     found["answered"] = run(
         "score", known, heard, "--out", scores, "--answers", "--max-tokens", 6, "--max-speech", 0.8
     )
     found["left"] = sorted(path.name for path in scores.iterdir())
+    found["both"] = files(scores)
+    said = folder / "killed in the talker"
+    said.mkdir()
+    shutil.copy(scores / "answers.jsonl", said)
+    found["killed in the talker"] = killed(known, heard, said, "talker: layer 1")
     found |= costs(known, heard, scores, folder)
     found["refusals"] = refusals(known, source, heard, scores, folder)
     found["seconds"] = time.monotonic() - began
