@@ -117,12 +117,15 @@ class History:
         self._states = {slot: states for slot, states in self._states.items() if slot in self._curves}
 
     def columns(self) -> dict[int, tuple[array[float], array[float]]]:
-        """Return, by slot, drift and round trip in ms from `first` on, NaN where there is none."""
+        """Return, by slot, drift and round trip from `first` on as a `Curve` has them, NaN where there is none.
+
+        It copies and no more, for scrapes wait meanwhile.
+        """
         kept = self.number + 1 - self.first
         found = {}
         for slot, curve in sorted(self._curves.items()):
             drift, rtt = (ring[-kept:] for ring in curve.in_order(self.number))
-            found[slot] = drift, array("f", map(abs, rtt))
+            found[slot] = drift, rtt
         return found
 
     def spans(self) -> Iterator[tuple[str, int, Span]]:
