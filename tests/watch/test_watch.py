@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from helpers import imports
 from helpers.events import T0, audio
 from helpers.sidecars import Times, write
 from helpers.web_calls import pages
@@ -194,3 +195,12 @@ def test_what_is_new_is_put_behind_what_was() -> None:
 def test_a_curve_in_braille_and_in_ascii() -> None:
     assert drawn([0, None, 10, 10], [], 0, 10, width=2, height=1) == ["\u2840\u2809"]
     assert drawn([0, None, 10, 10], [], 0, 10, width=4, height=2, plain=True) == ["  **", "*   "]
+
+
+def test_rich_is_for_this_command_alone() -> None:
+    needing = {
+        module
+        for module, needs in imports.of_modules().items()
+        if any(need.partition(".")[0] == "rich" for need in needs)
+    }
+    assert needing == {"omniwatch.cli.watch", "omniwatch.watch.frame"}
