@@ -136,7 +136,7 @@ demo-chain: $(READY)  ## the table of a real cascade on this machine
 	PYTHONPATH=tests $(BIN)/python tests/suites/chain/demo.py $(DEMO_ARGS)
 
 bench: $(READY)  ## ratios against peers, on this machine
-	@deploy/setup.sh mtail prometheus victoria-metrics g++ libcurl4-openssl-dev libopus-dev opus-tools
+	@deploy/setup.sh mtail prometheus victoria-metrics g++ libcurl4-openssl-dev libopus-dev opus-tools chromium
 	@for bench in tests/bench/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
 adversary: $(READY)  ## attacks made up at random, for an hour: connections, races, secrets, settings, kills, links, journals, files, webhooks
