@@ -89,7 +89,8 @@ class Demo:
         # A jump shows at once, late answers with the next one: the scrape that saw it came at most an interval later.
         shown_t = max(self._fault_t, crossed_t - self._stack.settings.alerts.scrape_interval_s)
         self.page_after_s = page.received_t - shown_t
-        yield Step("page received", page.received_t, page.annotations["description"])
+        said = (page.annotations.get(name, "") for name in ("description", "why"))
+        yield Step("page received", page.received_t, " ".join(filter(None, said)))
         resolved = self._await("the end of the page", lambda: self._notice("resolved"), self._mended_t)
         yield Step("resolved", resolved.received_t)
 
