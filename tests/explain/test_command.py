@@ -179,6 +179,9 @@ def test_the_course_of_one_turn(file):
     assert lines[4].count("\u2591") > 10, "where nothing was heard"
     assert "starved: pace (mostly), 2920 ms" in lines
     assert '  what to do: omniwatch runbook CodecDrift, "pace"' in lines
+    assert "What to do about pace (CodecDrift):" in lines
+    assert "makes speech slower than it is heard" in done.stdout
+    assert "#" not in done.stdout, "of the page that section alone"
     assert "a good turn" in explain(1, "--file", file).stdout
     assert "no judged turn 9" in explain(9, "--file", file).stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,24 @@ def command(
     else:
         lines, player, evidence = waterfall(bad.one, own.streams.playout_buffer_ms / 1000, first_t)
         gaps = "".join(click.style(sign, fg="red") if sign == "\u2591" else sign for sign in player)
-        click.echo("\n".join([*lines, gaps, *evidence]))
+        click.echo("\n".join([*lines, gaps, *evidence, *_what_to_do(bad.one)]))
+
+
+def _what_to_do(turn: dict[str, Any]) -> list[str]:
+    """Return the runbooks' sections for the turn's causes. A cause has the same text in each runbook."""
+    from omniwatch.bundle import data
+    from omniwatch.explain.text import RUNBOOKS
+
+    pages = {verdict["cause"]: RUNBOOKS.get(verdict["symptom"]) for verdict in turn["verdicts"]}
+    lines = []
+    for cause, name in pages.items():
+        path = data.root() / "runbooks" / f"{name}.md"
+        _, found, after = (path.read_text(encoding="utf-8") if name else "").partition(f"\n### {cause}\n")
+        if found:
+            # Its end: the next heading of the page.
+            text = re.split(r"(?m)^##", after)[0].strip()
+            lines += ["", f"What to do about {cause} ({name}):", "", text]
+    return lines
 
 
 def _ask(own: Settings, bad: Bad) -> None:

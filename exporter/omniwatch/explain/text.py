@@ -147,7 +147,7 @@ def waterfall(turn: Turn, buffer_s: float, first_t: float | None) -> tuple[list[
             line("voice", sent_t - known_t, bar(known_t, sent_t)),
         ]
     if arrived and sent_t is not None:
-        lines.append(line("network", arrived[0][1] - sent_t, bar(sent_t, arrived[0][1])))
+        lines.append(line("network", arrived[0][3] - sent_t, bar(sent_t, arrived[0][3])))
     lines.append(line("sent", turn["sent_ms"] / 1000, marks(sent)))
     if arrived:
         lines.append(line("arrived", turn["arrived_ms"] / 1000, marks(arrived)))
