@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from omniwatch.core.record import PIECES, Arrival, Piece, Record, add
-from omniwatch.core.verdict import CAUSES, Terms, Usual, Verdict, judge, underrun_s
+from omniwatch.core.usual import Usual
+from omniwatch.core.verdict import CAUSES, Terms, Verdict, judge, underrun_s
 
 USUAL = Usual(0.2, 0.2, 0.1, 0.5)
 TERMS = Terms(usual=USUAL)
@@ -163,6 +164,25 @@ def test_starved_by_chunks():
     assert cause("starved", starving(*late_second), Terms()) == ("chunks", "seen"), "before anything is usual"
     fine = [(100.4, 320.0), *((100.4 + 0.16 * (n + 1), 320.0) for n in range(20))]
     assert judge(starving(*fine), TERMS) == []
+
+
+def test_chunks_as_long_as_those_of_good_turns_are_not_why():
+    slow = [(100.4, 320.0), *((102.4 + 2.4 * n, 2000.0) for n in range(4))]
+    known = Terms(usual=Usual(0.2, 0.2, 0.1, 0.0, 2.0, 0.32))
+
+    def why(chunk_ms: float, first_ms: float) -> str:
+        return cause("starved", starving(*slow, chunk_ms=chunk_ms, first_ms=first_ms), known)[0]
+
+    assert why(2000.0, 320.0) == "pace"
+    assert why(4000.0, 320.0) == "chunks", "longer ones"
+    assert why(2000.0, 80.0) == "chunks", "a shorter first one"
+    longer = [
+        Piece(100.9, 100.9, 320.0),
+        *(Piece(101.6 + 0.5 * n, 101.6 + 0.5 * n, 2000.0) for n in range(4)),
+    ]
+    prompt = [(100.4, 320.0), *((100.6 + 0.5 * n, 2000.0) for n in range(4))]
+    late = starving(*prompt, arrived=longer, chunk_ms=2000.0, first_ms=320.0)
+    assert cause("starved", late, known) == ("network", "seen")
 
 
 def test_starved_by_a_stall():

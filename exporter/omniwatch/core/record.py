@@ -62,14 +62,16 @@ class Arrival(msgspec.Struct):
 
 
 # Taken for every second event: deliberately written in place, see tests/bench.
-def add(pieces: list[Piece], speech: Iterable[Speech]) -> tuple[float, float]:
-    """Add speech in its order; return its length in all, and of that the silence, in ms."""
-    added_ms = silent_ms = 0.0
+def add(pieces: list[Piece], speech: Iterable[Speech]) -> tuple[float, float, float]:
+    """Add speech in its order; return its length in all, of that the silence, and its longest chunk, in ms."""
+    added_ms = silent_ms = longest_ms = 0.0
     piece = pieces[-1] if pieces else Piece(NEVER, NEVER, TOGETHER_MS)
     since_t, last_t, whole_ms = piece.t, piece.last_t, piece.ms
     for came in speech:
         t, ms = came.t, came.dur_ms
         added_ms += ms
+        if ms > longest_ms:
+            longest_ms = ms
         if came.silent:
             silent_ms += ms
         if t - last_t < TOGETHER_S and whole_ms < TOGETHER_MS:
@@ -87,7 +89,7 @@ def add(pieces: list[Piece], speech: Iterable[Speech]) -> tuple[float, float]:
         piece = Piece(t, t, ms, t)
         pieces.append(piece)
     piece.t, piece.last_t, piece.ms = since_t, last_t, whole_ms
-    return added_ms, silent_ms
+    return added_ms, silent_ms, longest_ms
 
 
 def _append(piece: Piece, t: float, last_t: float, ms: float) -> None:
@@ -124,6 +126,10 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     """When its first speech was handed over."""
     sent: list[Piece] = []
     sent_ms: float = 0.0
+    chunk_ms: float = 0.0
+    """The longest chunk of its speech."""
+    first_ms: float = 0.0
+    """The first."""
     arrived: list[Piece] = []
     arrived_ms: float = 0.0
     ear: str = "sent"

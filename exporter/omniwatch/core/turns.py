@@ -16,16 +16,8 @@ from omniwatch.core.record import NEVER, Arrival, Record, add
 from omniwatch.core.samples import Samples
 from omniwatch.core.stream import TURNS_KEPT, Stream
 from omniwatch.core.totals import Totals, outcome_of
-from omniwatch.core.verdict import (
-    RETURN_S,
-    WARM_TURNS,
-    Terms,
-    Usual,
-    Verdict,
-    is_judged,
-    judge,
-    usual_of,
-)
+from omniwatch.core.usual import Usual, usual_of
+from omniwatch.core.verdict import RETURN_S, WARM_TURNS, Terms, Verdict, is_judged, judge
 from omniwatch.settings import Settings
 
 LATE_WORD_S = 5.0
@@ -38,6 +30,8 @@ USUAL = 200
 """Good turns of a kind that make what is usual."""
 FEWEST = 20
 """Good turns before which the settings say what is usual."""
+LONG = 0.95
+"""Share of good turns whose longest chunk is no longer than what is usual: the last chunk of a short turn is cut off."""
 OPEN = 128
 """Records of turns that are not judged yet, over all streams; beyond it the oldest is dropped."""
 OPEN_BYTES = 32 * 1024
@@ -76,8 +70,11 @@ class TurnsState:
     """What a restart must not lose."""
 
     number: int = 0
-    good: dict[str, list[tuple[int, int, int, int]]] = field(default_factory=dict)
-    """What good turns took, by kind of stream, the oldest first: a `Usual` in ms, its pace in ms for each second of speech."""
+    good: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
+    """What good turns took, by kind of stream, the oldest first: a `Usual` in ms, its pace in ms for each second of speech.
+
+    An older checkpoint has fewer numbers: what they lack is not known.
+    """
     writers: dict[str, int] = field(default_factory=dict)
     """Turns of each writer that was new when it was first seen; -1 for one that was not."""
     open: dict[str, list[Record]] = field(default_factory=dict)
@@ -214,15 +211,16 @@ class Turns:
             record = self._begin(stream, stream.turn, event)
             record.ear = "kernel" if stream.by_kernel else "sent"
         if record.sent_t == NEVER:
-            record.sent_t, record.slot = event.t, stream.slot
+            record.sent_t, record.slot, record.first_ms = event.t, stream.slot, event.dur_ms
 
     def take(self, stream: Stream) -> None:
         """Take the speech of the stream's turn that was handed over since the last call."""
         handed = stream.handed
         record = self._find(stream.id, stream.turn) if handed else None
         if record is not None:
-            sent_ms, silent_ms = add(record.sent, handed)
+            sent_ms, silent_ms, chunk_ms = add(record.sent, handed)
             record.sent_ms += sent_ms
+            record.chunk_ms = max(record.chunk_ms, chunk_ms)
             record.silent_ms += silent_ms
             if self._terms.client_buffer_ms:
                 ahead_ms = record.sent_ms - stream.player.position_ms(handed[-1].t)
@@ -410,8 +408,7 @@ class Turns:
             usual = usual_of(record)
             if usual:
                 known = self.state.good.setdefault(self._key(record), [])
-                thinking, voice, network, pace = (min(round(1000 * value), 2**31) for value in usual)
-                known.append((thinking, voice, network, pace))
+                known.append(tuple(min(round(1000 * value), 2**31) for value in usual))
                 del known[:-USUAL]
 
     def _judge_length(self, record: Record) -> None:
@@ -430,11 +427,18 @@ class Turns:
 
     def _usual(self, record: Record) -> Usual:
         known = self.state.good.get(self._key(record), [])
+        # An older checkpoint has no chunks.
+        chunks = sorted(turn[4] for turn in known if len(turn) > 5)
+        chunk = first = 0.0
+        if len(chunks) >= FEWEST / 4:
+            chunk = chunks[int(LONG * len(chunks))] / 1000
+            first = median(turn[5] for turn in known if len(turn) > 5) / 1000
         if len(known) < FEWEST:
-            return self._terms.usual
-        thinking, voice, network = (median(values) / 1000 for values in list(zip(*known, strict=True))[:3])
-        paces = [pace for *_, pace in known if pace]
-        return Usual(thinking, voice, network, median(paces) / 1000 if len(paces) >= FEWEST / 4 else 0.0)
+            return self._terms.usual._replace(chunk=chunk, first=first)
+        thinking, voice, network = (median(turn[n] for turn in known) / 1000 for n in range(3))
+        paces = [turn[3] for turn in known if turn[3]]
+        pace = median(paces) / 1000 if len(paces) >= FEWEST / 4 else 0.0
+        return Usual(thinking, voice, network, pace, chunk, first)
 
 
 def _over_t(record: Record) -> float:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from math import inf
-from statistics import median
 from typing import NamedTuple
 
 import msgspec
 
 from omniwatch.core.record import FRAME_MS, NEVER, TOGETHER_MS, TOGETHER_S, Piece, Record
 from omniwatch.core.samples import SENSORS
+from omniwatch.core.usual import Spans, Usual, pace_of, spans_of
 
 _EITHER = ("network", "listener", "cut", "load", "stall", "quota", "heat", "memory")
 CAUSES: dict[str, tuple[str, ...]] = {
@@ -35,8 +35,10 @@ WARM_TURNS = 3
 """So many first turns of a new writer may be slow for being first."""
 BLOCKED_S = 0.25
 """A piece was held back by the network where the one before had not arrived so long before it."""
-FULL_S = 1.0
+FULL_S = 0.5
 """A server is held back only by full buffers, which take at least so much longer to empty than a piece usually takes."""
+LONGER = 1.25
+"""A chunk is long from so many times its usual length on."""
 SLOW_PATH = 0.3
 """A path that takes more of a piece's length to carry it is slow."""
 RETURN_S = 2.0
@@ -49,23 +51,6 @@ SEEN, MOSTLY = 0.8, 0.5
 """Shares of the excess from which on a cause is seen, and mostly it."""
 HALF = 0.5
 """Least share of an excess that evidence covers."""
-
-
-class Spans(NamedTuple):
-    """How long the parts of an answer take, in s; `voice` is 0 where the first text is not known and is in `thinking`."""
-
-    thinking: float
-    voice: float
-    network: float
-
-
-class Usual(NamedTuple):
-    """What is usual of good turns that began alone: the spans, and the seconds that a second of speech took; 0: not known."""
-
-    thinking: float = 0.3
-    voice: float = 0.25
-    network: float = 0.1
-    pace: float = 0.0
 
 
 class Terms(NamedTuple):
@@ -109,27 +94,10 @@ def is_judged(record: Record) -> bool:
     return record.outcome in ("completed", "failed", "no_audio", "other") and record.heard
 
 
-def spans_of(record: Record) -> Spans | None:
-    """Return the parts of a turn's delay; None for one without a question or without speech."""
-    if NEVER in (record.asked_t, record.sent_t) or record.sent_t < record.asked_t:
-        return None
-    served_s = record.sent_t - record.asked_t
-    rtt_ms = record.rtt_ms if record.client_rtt_ms is None else record.client_rtt_ms
-    way_s = max(0.0, served_s if rtt_ms is None else rtt_ms / 1000) - served_s
-    if not record.asked_t <= record.text_t <= record.sent_t:
-        return Spans(served_s, 0.0, max(0.0, way_s))
-    return Spans(record.text_t - record.asked_t, record.sent_t - record.text_t, max(0.0, way_s))
-
-
-def usual_of(record: Record) -> Usual | None:
-    """Return what a good turn adds to what is usual."""
-    spans = spans_of(record)
-    return Usual(*spans, pace_of(record.sent)) if spans else None
-
-
-def pace_of(sent: list[Piece]) -> float:
-    """Return the seconds that a second of speech took, 0 where too little was sent to say."""
-    return median([1000 * (b.last_t - a.last_t) / b.ms for a, b in pairwise(sent)] or [0.0])
+def _chunks_are_usual(record: Record, terms: Terms) -> bool:
+    """Whether good turns have chunks as long, and a first one as short. False where that is not known."""
+    chunk_s, first_s = record.chunk_ms / 1000, record.first_ms / 1000
+    return 0 < chunk_s <= LONGER * terms.usual.chunk and LONGER * first_s >= terms.usual.first
 
 
 def _failed(record: Record) -> Verdict | None:
@@ -192,9 +160,11 @@ def _outside_late(record: Record, excess_s: float, terms: Terms) -> str:
     until_t = record.arrived[0].last_t if record.arrived else record.sent_t
     if any(record.asked_t <= t <= until_t + 0.001 for t in record.cuts):
         return "cut"
-    if record.arrived and record.arrived[0].window_ms >= HALF * 1000 * excess_s:
-        return "listener"
     by_client = record.client_rtt_ms is not None and record.client_rtt_ms > (record.rtt_ms or 0.0)
+    # By the client's word it took until after that message: then what held up the next one counts as well.
+    closed_ms = sum(piece.window_ms for piece in record.arrived[: 2 if by_client else 1])
+    if record.arrived and closed_ms >= HALF * 1000 * excess_s:
+        return "listener"
     if by_client and record.ear == "kernel" and _unexplained_s(record, terms) * 1000 >= REPORTED_MS:
         return "listener"
     return "network" if by_client or record.ear == "kernel" else "unknown"
@@ -264,7 +234,9 @@ def _starved(record: Record, terms: Terms) -> Verdict | None:
     left_s = min(arrived_s, starved_s)
     pauses = _pauses(record, terms)
     served = _moved(sent, pauses, [pause.more_s if pause.is_blocked else 0.0 for pause in pauses])
-    carried = _carried(served, record, terms) if by_kernel else served
+    carried = (
+        _carried(served, record, terms) if by_kernel and not _chunks_are_usual(record, terms) else served
+    )
     served_s = min(left_s, underrun_s(served, record.sent_t, buffer_s))
     carried_s = min(left_s, max(served_s, underrun_s(carried, carried[0].t, buffer_s)))
     _give(parts, _outside_starved(record, left_s - carried_s, terms), left_s - carried_s)
@@ -328,6 +300,8 @@ def _inside_starved(
         pace_s = flowing_s - chunks_s
     else:
         pace_s = min(flowing_s, underrun_s(_spread(flowing), record.sent_t, terms.buffer_s))
+        # Good turns have such chunks: then it is not these.
+        pace_s = flowing_s if _chunks_are_usual(record, terms) else pace_s
         chunks_s = flowing_s - pace_s
     numbers |= {
         "stalls_ms": _ms(1000 * stall_s),
@@ -361,7 +335,8 @@ def _pauses(record: Record, terms: Terms) -> list[_Pause]:
         blocked = False
         if arrived_t is not None and arrived_t[n] >= b.last_t - BLOCKED_S:
             more_s = b.last_t - a.last_t - usual * b.ms
-            blocked = ways[n][1] - _least_way_s(ways, a.ms) >= max(FULL_S, HALF * more_s)
+            usual_way_s = min(_least_way_s(ways, a.ms), terms.usual.network * max(1.0, a.ms / sent[0].ms))
+            blocked = ways[n][1] - usual_way_s >= max(FULL_S, HALF * more_s)
         found.append(_Pause(a.last_t, b.last_t, usual * b.ms, max(0.0, stall_s), blocked))
     return found
 
@@ -384,7 +359,13 @@ def _arrival_times(record: Record) -> list[float] | None:
         while reached < upto - 1 and at < len(record.arrived):
             reached += record.arrived[at].ms
             at += 1
-        times.append(record.arrived[at - 1].last_t if reached >= upto - 1 else inf)
+        if reached < upto - 1:
+            times.append(inf)
+            continue
+        last = record.arrived[at - 1]
+        # Of what arrived together it is known how long that took, not when each part came: evenly.
+        left = min(1.0, max(0.0, (reached - upto) / last.ms)) if last.first_t != NEVER else 0.0
+        times.append(last.last_t - left * (last.last_t - last.first_t))
     return times
 
 
@@ -400,8 +381,12 @@ def _carried(served: list[Piece], record: Record, terms: Terms) -> list[Piece]:
     ways = [(ms, t - p.last_t) for ms, p, t in zip(sizes, record.sent, arrived_t, strict=True)]
     slow = terms.usual.network / record.sent[0].ms
     found = []
-    for piece, ms in zip(served, sizes, strict=True):
-        way_s = min(_least_way_s(ways, ms), SLOW_PATH * ms / 1000 + 0.1, max(terms.usual.network, slow * ms))
+    for piece, ms, (_, own_s) in zip(served, sizes, ways, strict=True):
+        way_s = SLOW_PATH * ms / 1000 + 0.1
+        if terms.usual.chunk:
+            way_s = min(way_s, max(0.0, own_s))
+        else:
+            way_s = min(way_s, _least_way_s(ways, ms), max(terms.usual.network, slow * ms))
         found.append(Piece(piece.t + way_s, piece.last_t + way_s, piece.ms))
     return found
 
