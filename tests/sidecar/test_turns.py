@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,43 @@ def test_the_page_of_turns_is_bounded_and_names_nobody(tmp_path):
     assert len(page) <= PAGE_BYTES
     assert found["turns"][0]["number"] == BAD + 20
     assert b"secret" not in page
+
+
+def lies(name: str, begin: float) -> list[ev.Event]:
+    """A turn of a client that names itself everywhere, reports what cannot be, and lets its player starve."""
+    words = {"stream": name, "turn": name}
+    return [
+        ev.StreamStart(t=T0 + begin, stream=name, kind=name, peer=name),
+        ev.TurnStart(t=T0 + begin, **words),
+        ev.Rtt(t=T0 + begin + 1, rtt_ms=1e9, **words),
+        ev.Underrun(t=T0 + begin + 1, ms=1e9, source="player", **words),
+        *(ev.Audio(t=T0 + begin + 2 * n, dur_ms=40.0, **words) for n in range(1, 5)),
+        ev.TurnEnd(t=T0 + begin + 9, reason=name, **words),
+    ]
+
+
+def test_a_client_that_lies_and_opens_a_thousand_streams_stays_within_bounds(tmp_path):
+    device = Device(tmp_path, [])
+    told = [event for n in range(1000) for event in lies(f"secret-{n}", 10 + n / 20)]
+    told.sort(key=lambda event: event.t)
+    for n in range(0, len(told), 100):
+        with device.events.open("ab") as file:
+            file.write(b"".join(map(ev.encode, told[n : n + 100])))
+        device.until(told[n].t)
+    device.until(T0 + 120)
+    families = list(device.sidecar.collect())
+    series = [sample for family in families for sample in family.samples]
+    assert len([one for one in series if one.name == "omni_turn_bad_now"]) <= Settings().streams.max_streams
+    ours = [one for one in series if one.name.startswith(("omni_turn", "omni_audio_ahead"))]
+    assert len(ours) < 250
+    assert not any("secret" in value for one in series for value in one.labels.values())
+    page = device.sidecar.turns()
+    assert len(page) <= PAGE_BYTES
+    assert b"secret" not in page
+    assert json.loads(page)["turns_judged"] > 0
+    assert all(math.isfinite(one.value) for one in ours if "_bucket" not in one.name)
+    device.sidecar.close()
+    assert (tmp_path / "checkpoint").stat().st_size < 512 * 1024
 
 
 def test_the_file_of_samples_is_two_files_of_a_bounded_size(tmp_path, monkeypatch):
