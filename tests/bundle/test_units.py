@@ -154,7 +154,7 @@ def test_the_sidecar_may_do_what_it_has_to() -> None:
     assert "MemoryMax=128M" in unit
     assert any(line.startswith("CPUQuota=") for line in unit)
     assert "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6" in unit
-    assert "RuntimeDirectory=omniwatch" in unit
+    assert "RuntimeDirectory=omniwatch-device" in unit, "it only reads /run/omniwatch, which tmpfiles.d makes"
     kept = [line for line in unit if line.startswith(("ProcSubset", "PrivateNetwork", "IPAddressDeny"))]
     assert kept == [], "each of these takes away something that is measured"
     assert not any("systemd-journal" in line for line in unit)

@@ -50,6 +50,17 @@ def test_neither_runs_as_root_and_the_spool_is_theirs_alone(machine: Machine) ->
     assert machine.run("stat", "-c", "%G", "/run/omniwatch/events.jsonl").stdout.strip() == "omniwatch"
 
 
+def test_the_sidecar_keeps_samples_of_the_device_while_it_speaks(machine: Machine) -> None:
+    path = "/run/omniwatch-device/device.jsonl"
+    wait_until(lambda: machine.run("test", "-s", path, check=False).returncode == 0, what="a sample")
+    assert (
+        machine.run("stat", "-c", "%a %U %G", "/run/omniwatch-device").stdout.strip()
+        == "750 omniwatch omniwatch"
+    )
+    assert json.loads(machine.run("head", "-1", path).stdout)["speaking"] >= 1
+    assert "the device was not sampled" not in machine.run("journalctl", "--unit", SIDECAR).stdout
+
+
 def test_a_second_installation_changes_nothing(machine: Machine) -> None:
     pid = machine.show(SIDECAR, "MainPID")
     again = machine.run("omniwatch", *server.INSTALL)
