@@ -17,7 +17,7 @@ ZEROS = b"A" * 16384
 SILENT = "~"
 """Ends a shortened string that, past its head, is zeros in base64: speech that is digital silence."""
 WHOLE_BYTES = 16 * 2**10
-"""JSON up to this size is decoded as it is."""
+"""JSON up to this size, in bytes or characters, is decoded as it is."""
 INTRICATE_BYTES = 256 * 2**10
 """JSON with more than MAX_QUOTES is decoded as it is up to this size, and beyond it left unread."""
 LONG_BYTES = 1024
@@ -31,6 +31,8 @@ _BACKSLASH = 0x5C
 def read(decoder: msgspec.json.Decoder[T], data: str | bytes) -> T | None:
     """Decode JSON whose long strings may come shortened (see `shorten`); None for what cannot be read."""
     try:
+        if len(data) <= WHOLE_BYTES:
+            return decoder.decode(data)
         short = shorten(data.encode() if isinstance(data, str) else data)
         return None if short is None else decoder.decode(short)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
