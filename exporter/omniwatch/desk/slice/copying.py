@@ -1,6 +1,6 @@
 """Copy runs of bytes into a new file, a piece at a time, so that memory does not grow with the model.
 
-A piece is hashed by another thread while it is written.
+A piece is hashed by another thread while it is written, and what was written is forced onto the disk by a third.
 """
 
 from __future__ import annotations
@@ -41,25 +41,32 @@ def write(work: Work, file: OutFile, told: Told, *, sync_bytes: int = SYNC_BYTES
         _hash_again(opened, begin, hashed.update, told)
         os.lseek(opened, begin, os.SEEK_SET)
         pool = stack.enter_context(ThreadPoolExecutor(1))
-        at, forced = begin, begin
+        forcing = stack.enter_context(ThreadPoolExecutor(1))
+        at, asked, forced = begin, begin, None
         hashing: list[Future[None]] = []
         for piece in _pieces(file, begin, stack, hashing):
             hashing.append(pool.submit(hashed.update, piece))
             _write_all(opened, piece)
             at += len(piece)
             told(len(piece))
-            if at - forced >= sync_bytes:
-                os.fdatasync(opened)
-                work.state.name, work.state.size = file.name, at
-                work.save()
-                forced = at
-        for future in hashing:
+            if at - asked >= sync_bytes:
+                if forced is not None:
+                    forced.result()
+                forced, asked = forcing.submit(_force, work, opened, file.name, at), at
+        for future in (*hashing, *([forced] if forced else [])):
             future.result()
         os.fsync(opened)
     work.state.digests[file.name] = hashed.hexdigest()
     work.state.name, work.state.size = "", 0
     work.save()
     return hashed.hexdigest()
+
+
+def _force(work: Work, opened: int, name: str, size: int) -> None:
+    """Force the first `size` bytes of a file onto the disk, and note that they are there for certain."""
+    os.fdatasync(opened)
+    work.state.name, work.state.size = name, size
+    work.save()
 
 
 def sha256(path: Path, told: Told) -> str:
