@@ -269,7 +269,7 @@ inline std::unique_ptr<SpeechDecoder> opus_decoder(uint32_t rate_hz, uint32_t ch
 
 struct Config {
   double silence_s = 1.0;        // without data before the connection counts as lost; at least four heartbeats
-  double hurry_s = 0.5;          // the same where less audio is buffered than a return takes; at least two heartbeats
+  double hurry_s = 0.35;         // the same where less audio is buffered than a return takes; at least 1.4 heartbeats
   int32_t client_win = 150;      // frames kept: those that wait for a missing one, and the newest delivered
   int32_t cache_win = 75;        // most frames in one retransmission request, where the server does not state it
   int32_t rtx_thr = 3;           // consecutive missing frames from which on retransmission is requested
@@ -844,6 +844,7 @@ class Session {
   static constexpr int QUICK_TRIES = 5;
   static constexpr double GRACE_SLACK_S = 5.0;  // longest delay until the server notices the disconnect
   static constexpr size_t SPARE_CONNECTIONS = 6;
+  static constexpr double HURRY_BEATS = 1.4;  // heartbeats missed, while the player is about to run dry
 
   static bool has(const std::vector<int>& conns, int conn) {
     return std::find(conns.begin(), conns.end(), conn) != conns.end();
@@ -875,7 +876,7 @@ class Session {
   double silent_at() const {
     const double at = data_at_ + std::max(config_.silence_s, 4 * turn_headers_.heartbeat_s);
     if (!buffer.playout.dry_at) return at;
-    const double hurry_s = std::max(config_.hurry_s, 2 * turn_headers_.heartbeat_s);
+    const double hurry_s = std::max(config_.hurry_s, HURRY_BEATS * turn_headers_.heartbeat_s);
     return std::min(at, std::max(data_at_ + hurry_s, *buffer.playout.dry_at - (2 + handshake_rtts_) * rtt_s_));
   }
   void reconnect(double now) {
@@ -1249,6 +1250,7 @@ class Client : private SessionHandler {
     Decoder decoder;
     std::optional<uint32_t> rtx;
     double until = 0;  // timeout of a short request
+    std::optional<double> echo_at;  // when the question's last byte is to follow
     char error[CURL_ERROR_SIZE] = "";
 
     Connection() = default;
@@ -1286,8 +1288,14 @@ class Client : private SessionHandler {
     opened_++;
   }
   void ask(int conn, const std::string& resume) override {
-    connections_[conn]->out = resume.empty() ? request("POST", "/v1/chat/completions", chat_)
-                                             : request("POST", "/v1/resume", resume);
+    Connection& asked = *connections_[conn];
+    if (!resume.empty()) {
+      asked.out = request("POST", "/v1/resume", resume);
+      return;
+    }
+    asked.out = request("POST", "/v1/chat/completions", chat_ + ECHO, "X-Omni-Padding: 1\r\n");
+    asked.out.pop_back();
+    asked.echo_at = now() + ECHO_S;
   }
   void drop(int conn) override { dead_.push_back(conn); }
   void rtx(uint32_t from_id, uint32_t count) override {
@@ -1301,6 +1309,9 @@ class Client : private SessionHandler {
   }
   void ended(const std::string& reason) override { reason_ = reason; }
 
+  // What follows the question: its acknowledgement tells TCP of a lost question before the timeout.
+  static constexpr char ECHO = '\n';
+  static constexpr double ECHO_S = 0.01;    // after the question
   static constexpr double SHORT_S = 5.0;    // timeout of a short request
   static constexpr double HANG_UP_S = 1.0;  // timeout of the request that stops a turn
   static constexpr int WARM = -1;           // the connection that is kept for the next turn
@@ -1485,6 +1496,7 @@ class Client : private SessionHandler {
         polls.push_back({connection->fd, static_cast<short>(events), 0});
       }
       if (number < 0) until = std::min(until, connection->until);
+      if (connection->echo_at) until = std::min(until, *connection->echo_at);
     }
     const int wait_ms = static_cast<int>(std::ceil(std::min(1000.0, std::max(0.0, until - now()) * 1000)));
     curl_multi_poll(multi_.get(), polls.data(), static_cast<unsigned>(polls.size()), wait_ms, nullptr);
@@ -1550,6 +1562,10 @@ class Client : private SessionHandler {
       silent_.clear();
       opened_ = 0;
       if (number >= 0) session_->opened(now(), number);
+    }
+    if (connection.echo_at && now() >= *connection.echo_at) {
+      connection.out += ECHO;
+      connection.echo_at.reset();
     }
     if (!connection.out.empty()) {
       size_t sent = 0;

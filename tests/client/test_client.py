@@ -207,6 +207,38 @@ def test_the_id_of_a_hang_up_goes_in_a_header_and_in_no_url(status: int) -> None
     assert asked == [("/v1/resume", given[b"x-omni-resume"].decode())]
 
 
+def test_the_question_is_whole_at_once_and_one_more_packet_follows_it() -> None:
+    """The kernel learns from it, a round trip later, that the question was lost."""
+    app, speaker, _ = resuming(FakeServer(speech_s=0.5))
+    written: list[tuple[float, bytes]] = []
+
+    class Noting(CuttingNetwork):
+        async def connect(self) -> Any:
+            ours, theirs = await super().connect()
+            write, loop = theirs.write, asyncio.get_running_loop()
+
+            def noted(data: bytes) -> None:
+                written.append((loop.time(), data))
+                write(data)
+
+            theirs.write = noted  # type: ignore[method-assign]  # the client's own end
+            return ours, theirs
+
+    async def main() -> None:
+        network = Noting(app, random.Random(1), mean_bytes=10**9, outage_s=lambda luck: 0.0)
+        await Client("http://server", Listener(), connect=network.connect, config=Config(warm_s=0)).speak(
+            {"seed": 1}
+        )
+
+    run(main())
+    (asked_at, asked), (echoed_at, echo), *_ = written
+    assert asked.endswith(b'{"stream": true, "seed": 1}')
+    assert b"X-Omni-Padding: 1\r\n" in asked
+    assert b"Content-Length: 28\r\n" in asked
+    assert (echo, echoed_at) == (b"\n", pytest.approx(asked_at + 0.01))
+    assert speaker.turns == 1
+
+
 def test_resumption_is_asked_for_by_name() -> None:
     app, _, _ = resuming()
     accepted = set()

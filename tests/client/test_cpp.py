@@ -110,6 +110,32 @@ def test_what_the_ears_throw_reaches_the_application_and_the_server_is_told(watc
     assert len(app.store) == 0
 
 
+def test_one_more_packet_follows_a_question_that_is_whole(speak: Path, tmp_path: Path) -> None:
+    async def main() -> list[bytes]:
+        heard: list[bytes] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            head = await reader.read(65_536)
+            if head:
+                heard.extend((head, await reader.read(65_536)))
+                writer.write(b"HTTP/1.1 400 -\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        words = [str(speak), "127.0.0.1", str(port), str(tmp_path / "out.pcm"), '{"stream": true}']
+        process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
+        try:
+            await asyncio.wait_for(process.communicate(), 30)
+        finally:
+            server.close()
+        return heard
+
+    asked, echo = asyncio.run(main())
+    assert asked.endswith(b'\r\nX-Omni-Padding: 1\r\nContent-Length: 17\r\n\r\n{"stream": true}')
+    assert echo == b"\n"
+
+
 def test_a_question_aside_that_nobody_answers_is_given_up(speak: Path, tmp_path: Path) -> None:
     async def main() -> str:
         given_up = asyncio.Event()

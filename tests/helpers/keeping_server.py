@@ -64,7 +64,9 @@ class KeepingServer:
                     data += more
                 head, _, data = data.partition(b"\r\n\r\n")
                 first, *lines = head.decode().lower().split("\r\n")
-                length = int(dict(line.split(": ", 1) for line in lines).get("content-length", "0"))
+                said = dict(line.split(": ", 1) for line in lines)
+                # As Resume does: what follows a question is not waited for.
+                length = int(said.get("content-length", "0")) - int(said.get("x-omni-padding", "0"))
                 while len(data) < length:
                     data += await reader.read(65_536)
                 body, data = data[:length], data[length:]

@@ -83,6 +83,55 @@ def test_a_client_that_leaves_before_the_answer_is_seen_leaving() -> None:
     run(main())
 
 
+QUESTION = b'{"stream": true}'
+
+
+@pytest.mark.parametrize(
+    ("padding", "cut"),
+    [("1", 1), *[(odd, 0) for odd in ("", "0", "2", "16", "-1", "1.0", "x", "\xb9", "9" * 99)]],
+)
+def test_padding_behind_a_question_is_neither_waited_for_nor_seen(padding: str, cut: int) -> None:
+    seen: list[tuple[bytes, bytes, bool]] = []
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        length = dict(scope["headers"])[b"content-length"]
+        seen.append((length, message["body"], message["more_body"]))
+
+    async def main() -> None:
+        length = len(QUESTION) + 1
+        headers = {"Accept": frames.MEDIA_TYPE, "Content-Length": str(length), "X-Omni-Padding": padding}
+        call = Exchange(resuming(noting)[0], "POST", "/v1/chat/completions", headers=headers)
+        call.request = [{"type": "http.request", "body": QUESTION, "more_body": True}]
+        await call.over()
+        assert seen == [(b"%d" % (length - cut), QUESTION, not cut)]
+
+    run(main())
+
+
+def test_padding_may_come_with_the_question_and_without_a_length_there_is_none() -> None:
+    async def echoing(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": message["body"], "more_body": False})
+
+    async def main() -> None:
+        for body, length, passed in (
+            (QUESTION + b"\n", "17", QUESTION),
+            (b"\n", "1", b""),
+            *((b"{}", odd, b"{}") for odd in ("", "0", "x", "-2", "9" * 5000)),
+        ):
+            headers = {
+                "Accept": frames.MEDIA_TYPE,
+                "Content-Length": length,
+                "X-Omni-Padding": "1",
+            }
+            call = Exchange(resuming(echoing)[0], "POST", "/v1/chat/completions", headers=headers, body=body)
+            assert (await call.over()).body == passed
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

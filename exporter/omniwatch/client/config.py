@@ -11,8 +11,8 @@ class Config:
 
     silence_s: float = 1.0
     """Seconds without data before the connection counts as lost; at least four heartbeats of the server."""
-    hurry_s: float = 0.5
-    """As `silence_s`, while less audio is buffered than reconnecting takes; at least two heartbeats."""
+    hurry_s: float = 0.35
+    """As `silence_s`, while less audio is buffered than reconnecting takes; at least 1.4 heartbeats."""
     client_win: int = 150
     """Frames kept: those that wait for a missing one, and as many of the newest that were delivered."""
     cache_win: int = 75

@@ -32,6 +32,8 @@ NO_WAY = "no way to the server"
 BUSY = (429, 503)
 BUSY_S = 1.0
 """Seconds to wait after a server has answered that it is busy."""
+HURRY_BEATS = 1.4
+"""Heartbeats of the server without which a connection may count as lost, while the player is about to run dry."""
 RETURN_RTTS = 3
 """Round trips of a return over TCP: a handshake, a request, and one to spare."""
 SPARE_CONNECTIONS = 6
@@ -270,7 +272,7 @@ class Session:
         dry_at = self.buffer.playout.dry_at
         if dry_at is None:
             return silent_at
-        hurry_s = max(self._config.hurry_s, 2 * self._headers.heartbeat_s)
+        hurry_s = max(self._config.hurry_s, HURRY_BEATS * self._headers.heartbeat_s)
         return_s = (RETURN_RTTS - 1 + self._handshake_rtts) * self._backoff.rtt_s
         return min(silent_at, max(self._data_at + hurry_s, dry_at - return_s))
 

@@ -18,6 +18,8 @@ from omniwatch.client.session import NO_WAY, REFUSED, Session
 
 SHORT_S = 5.0
 """Timeout of a short request, seconds; it may outlive the turn."""
+ECHO, ECHO_S = b"\n", 0.01
+"""What follows the question so many seconds later: its acknowledgement tells TCP of a lost question before the timeout."""
 
 ANSWERED = (200, 206)
 """Statuses of responses that carry frames."""
@@ -115,11 +117,18 @@ class Turn:
 
     def ask(self, conn: int, body: dict[str, Any] | None) -> None:
         """Send the chat request, or the request to resume."""
-        if body is None:
-            said = self._endpoint.request("POST", "/v1/chat/completions", self._chat)
-        else:
-            said = self._endpoint.request("POST", "/v1/resume", json.dumps(body).encode())
-        self._writers[conn].write(said)
+        writer = self._writers[conn]
+        if body is not None:
+            writer.write(self._endpoint.request("POST", "/v1/resume", json.dumps(body).encode()))
+            return
+        padded = {"X-Omni-Padding": str(len(ECHO))}
+        said = self._endpoint.request("POST", "/v1/chat/completions", self._chat + ECHO, padded)
+        writer.write(said.removesuffix(ECHO))
+        self._loop.call_later(ECHO_S, self._echo, conn, writer)
+
+    def _echo(self, conn: int, writer: Writer) -> None:
+        if self._writers.get(conn) is writer:
+            writer.write(ECHO)
 
     def drop(self, conn: int) -> None:
         """Close a connection."""

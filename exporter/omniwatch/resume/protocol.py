@@ -106,6 +106,12 @@ def header(headers: Headers, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in headers if key.lower() == name), None)
 
 
+def unpadded(headers: Headers) -> int | None:
+    """Return how long a question is without its last byte, where its client says that this is padding; else None."""
+    length = re.fullmatch("[1-9][0-9]{0,14}", header(headers, b"content-length") or "")
+    return int(length[0]) - 1 if length and header(headers, b"x-omni-padding") == "1" else None
+
+
 def wanted(headers: Headers) -> Form | None:
     """Return the form of frames that is asked for, None when none is: `text/event-stream` alone is any client's of events."""
     kinds = set()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from omniwatch.resume import protocol
 from omniwatch.tap import stream_name
 from omniwatch.tap.asgi import App, Message, Receive, Scope, Send
 from omniwatch.tap.claim import CLAIM, Claim
@@ -45,6 +46,8 @@ class Upstream:
         self._admit = admit
         self._body: list[bytes] = []
         self._peeked = 0
+        self._left: int | None = None
+        """Bytes of the question that are still to come, where padding follows that is not waited for, nor passed on."""
         self._asked = loop.create_future()
         self._gone = loop.create_future()
         self._started = False
@@ -61,6 +64,10 @@ class Upstream:
         """Call the application."""
         # A compressed answer could not be read; nobody has asked for one before us.
         headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept-encoding"]
+        self._left = protocol.unpadded(headers)
+        if self._left is not None:
+            length = (b"content-length", b"%d" % self._left)
+            headers = [length if name.lower() == length[0] else (name, value) for name, value in headers]
         scope = {**scope, "headers": headers, CLAIM: self.claim}
         self.task = asyncio.ensure_future(self._app(scope, self._receive, self._send))
         return self.task
@@ -89,6 +96,11 @@ class Upstream:
             await asyncio.shield(self._gone)
             return {"type": "http.disconnect"}
         message = await self._client_receive()
+        if message["type"] == "http.request" and self._left is not None:
+            body = message.get("body", b"")[: self._left]
+            self._left -= len(body)
+            more = self._left > 0 and message.get("more_body", False)
+            message = {**message, "body": body, "more_body": more}
         if message["type"] == "http.request" and self._peeked <= stream_name.MAX_BODY_BYTES:
             body = message.get("body", b"")
             self._body.append(body)

@@ -27,11 +27,6 @@ async def serve(app: App, reader: Reader, writer: Writer, peer: tuple[str, int] 
         method, target, _ = first.decode("latin-1").split(" ")
         headers = [(n.strip().lower(), v.strip()) for n, _, v in (line.partition(b":") for line in lines)]
         length = int(dict(headers).get(b"content-length", b"0"))
-        while len(body) < length:
-            more = await reader.read(65_536)
-            if not more:
-                return
-            body += more
         path, _, query = target.partition("?")
         scope: dict[str, Any] = {
             "type": "http",
@@ -42,7 +37,7 @@ async def serve(app: App, reader: Reader, writer: Writer, peer: tuple[str, int] 
             "headers": headers,
             "client": peer,
         }
-        await _Exchange(reader, writer, body).run(app, scope)
+        await _Exchange(reader, writer, body, length).run(app, scope)
     except ConnectionError:
         pass
     finally:
@@ -52,9 +47,11 @@ async def serve(app: App, reader: Reader, writer: Writer, peer: tuple[str, int] 
 class _Exchange:
     """One request and its answer, in chunks unless the application states a length."""
 
-    def __init__(self, reader: Reader, writer: Writer, body: bytes) -> None:
+    def __init__(self, reader: Reader, writer: Writer, body: bytes, length: int) -> None:
         self._writer = writer
-        self._request: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        self._missing = length
+        self._request: asyncio.Queue[Message] = asyncio.Queue()
+        self._take(body)
         self._left = asyncio.ensure_future(self._until_left(reader))
         self._chunked = False
 
@@ -64,19 +61,25 @@ class _Exchange:
         finally:
             self._left.cancel()
 
-    @staticmethod
-    async def _until_left(reader: Reader) -> None:
+    def _take(self, body: bytes) -> None:
+        self._missing -= len(body)
+        self._request.put_nowait({"type": "http.request", "body": body, "more_body": self._missing > 0})
+
+    async def _until_left(self, reader: Reader) -> None:
         try:
-            while await reader.read(65_536):
-                pass
+            while data := await reader.read(65_536):
+                if self._missing > 0:
+                    self._take(data)
         except ConnectionError:
             pass
 
     async def _receive(self) -> Message:
-        if self._request:
-            return self._request.pop()
-        await asyncio.wait({self._left})
-        return {"type": "http.disconnect"}
+        asked = asyncio.ensure_future(self._request.get())
+        try:
+            await asyncio.wait({asked, self._left}, return_when=asyncio.FIRST_COMPLETED)
+            return asked.result() if asked.done() else {"type": "http.disconnect"}
+        finally:
+            asked.cancel()
 
     async def _send(self, message: Message) -> None:
         if self._left.done():
