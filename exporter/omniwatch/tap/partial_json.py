@@ -45,8 +45,6 @@ def shorten(data: bytes) -> bytes | None:
     A search for the closing quote passes over a megabyte of base64 in microseconds, where a JSON decoder would take
     each byte into its hand. None: not JSON, or too large and intricate to be worth reading.
     """
-    if len(data) <= WHOLE_BYTES:
-        return data
     kept: list[bytes] = []
     begin = at = quotes = 0
     while (opening := data.find(b'"', at)) >= 0:
