@@ -115,6 +115,15 @@ def test_a_small_buffer_of_the_client_makes_an_overrun(tmp_path):
     assert [row[3:5] for row in rows(done)] == [["overrun", "ahead"]]
 
 
+def test_of_a_live_sidecar_it_says_that_a_turn_under_way_is_not_judged_yet():
+    nothing = text.Bad(text.Filter())
+    assert nothing.report(None).splitlines() == [
+        "0 of 0 turns judged were bad",
+        "A turn that is under way is judged when its playback is over.",
+    ]
+    assert nothing.report(0.0) == "0 of 0 turns judged were bad\n"
+
+
 def test_gzip_and_standard_input(file, tmp_path):
     packed = tmp_path / "events.jsonl.gz"
     packed.write_bytes(gzip.compress(file.read_bytes()))

@@ -70,6 +70,8 @@ class Bad:
     def report(self, first_t: float | None) -> str:
         """Return a line on the whole, then a line for each verdict. Times count from `first_t`; None: they are the day's, here."""
         lines = [f"{self.bad} of {self.judged} turns judged were bad{self._less()}"]
+        if first_t is None:
+            lines.append("A turn that is under way is judged when its playback is over.")
         rows = [
             _row(turn, verdict, first_t)
             for turn in self.newest_first()
