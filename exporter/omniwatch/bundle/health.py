@@ -172,7 +172,7 @@ def _files(root: Path) -> Finding:
         packaged = is_packaged(root)
         return Finding("files", packaged, "installed as a package" if packaged else "not installed")
     odd = ["an installation has not ended: run it again"] if known.intended else []
-    # A unit that does not start with the device is said by systemd.
+    # `units` asks systemd which unit is disabled, so its missing .wants link is no finding here.
     links = [path for path in known.files if ".wants/" in path] if systemctl.running(root) else []
     for path, wanted in known.files.items():
         try:

@@ -99,7 +99,7 @@ def _append(piece: Piece, t: float, last_t: float, ms: float) -> None:
 
 
 def _merge(pieces: list[Piece]) -> None:
-    # A pause stays what it is when the pieces beside it become one, so all are chosen at once.
+    # To merge two pieces leaves the other pauses as they are, so all that go are chosen in one pass.
     pauses = [b.first_t - a.last_t for a, b in pairwise(pieces)]
     least = sorted(range(len(pauses)), key=pauses.__getitem__)[: len(pieces) - PIECES_LEFT]
     for at in sorted(least, reverse=True):
@@ -140,7 +140,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Speech that was digital silence."""
 
     client_rtt_ms: float | None = None
-    """The same by the client's own word."""
+    """From the question to the first speech, in ms, by the client's own word."""
     underrun_ms: float | None = None
     """What its player starved, by the client's own word."""
 
@@ -200,7 +200,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
         self.device = sorted(sorted(lost, key=lambda spell: -max(filter(None, spell[2:])))[:DEVICE_SPELLS])
 
     def lost_s(self, sensor: str, times: Iterable[tuple[float, float]]) -> float:
-        """Return how much of some times was lost, by one of SENSORS. A sample is a second: all of its loss may fall into less."""
+        """Return the seconds lost in these times, by one of SENSORS. All of a spell's loss may fall into the part that overlaps."""
         every = list(times)
         return sum(
             min(

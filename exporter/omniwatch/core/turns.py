@@ -25,13 +25,13 @@ LATE_WORD_S = 5.0
 GRACE_S = 1.0
 """Seconds in which what was written is read: a turn is judged so long after the last report that counts."""
 CLOCK_BACK_S = 60.0
-"""A turn that was over so long after now was over by another clock."""
+"""A turn that ends by more than this after now was timed before the clock was set back: it is judged at once."""
 USUAL = 200
 """Good turns of a kind that make what is usual."""
 FEWEST = 20
 """Good turns before which the settings say what is usual."""
 LONG = 0.95
-"""Share of good turns whose longest chunk is no longer than what is usual: the last chunk of a short turn is cut off."""
+"""The usual chunk is this quantile of good turns' longest chunks: a high one, since short turns end in a chunk cut off."""
 OPEN = 128
 """Records of turns that are not judged yet, over all streams; beyond it the oldest is dropped."""
 OPEN_BYTES = 32 * 1024
@@ -51,14 +51,14 @@ SET_S = 0.1
 LEAST_CHARS = 20
 """Characters of text from which on the length of its speech is judged."""
 CJK, LATIN = 0.9, 0.1
-"""Shares of a text's characters that are Chinese, Japanese or Korean, from which on, and up to which, one script's limits hold."""
+"""Shares of Chinese, Japanese and Korean characters: from CJK on their limits hold, up to LATIN Latin's, between them the wider."""
 AHEAD_S = 60.0
 """Seconds over which the most that speech ran ahead is shown."""
 
 
 @dataclass(slots=True)
 class Slide:
-    """By how much a stated drift jumped so far, in ms, at any time and at a return."""
+    """A stated drift's jumps so far, in ms: `cut_ms` soon after a client's return, `jumped_ms` at any other time."""
 
     jumped_ms: float = 0.0
     cut_ms: float = 0.0

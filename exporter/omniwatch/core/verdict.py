@@ -34,9 +34,9 @@ STALL_S = 0.5
 WARM_TURNS = 3
 """So many first turns of a new writer may be slow for being first."""
 BLOCKED_S = 0.25
-"""A piece was held back by the network where the one before had not arrived so long before it."""
+"""The network can hold a piece back only if the piece before was under way until this long before its hand-over, or later."""
 FULL_S = 0.5
-"""A server is held back only by full buffers, which take at least so much longer to empty than a piece usually takes."""
+"""Full buffers explain a pause only if the piece before took at least so much longer than usual to arrive."""
 LONGER = 1.25
 """A chunk is long from so many times its usual length on."""
 SLOW_PATH = 0.3
@@ -46,9 +46,9 @@ RETURN_S = 2.0
 AT_ONCE_S = 0.05
 """Pieces handed over within this time came at once."""
 SHARE = 1.0
-"""How much of the machine another turn takes, of what the turn itself takes."""
+"""Another turn that is answered meanwhile explains a delay of at most so many times the turn's own usual time."""
 SEEN, MOSTLY = 0.8, 0.5
-"""Shares of the excess from which on a cause is seen, and mostly it."""
+"""A cause with at least the first share of the excess is "seen", with at least the second "mostly"; below it is unknown."""
 HALF = 0.5
 """Least share of an excess that evidence covers."""
 
@@ -161,7 +161,7 @@ def _outside_late(record: Record, excess_s: float, terms: Terms) -> str:
     if any(record.asked_t <= t <= until_t + 0.001 for t in record.cuts):
         return "cut"
     by_client = record.client_rtt_ms is not None and record.client_rtt_ms > (record.rtt_ms or 0.0)
-    # By the client's word it took until after that message: then what held up the next one counts as well.
+    # The client measured longer than the server: then the closed window before the second message counts as well.
     closed_ms = sum(piece.window_ms for piece in record.arrived[: 2 if by_client else 1])
     if record.arrived and closed_ms >= HALF * 1000 * excess_s:
         return "listener"
@@ -247,7 +247,7 @@ def _starved(record: Record, terms: Terms) -> Verdict | None:
     elif served_s > 0:
         pauses = [pause for pause in pauses if not pause.is_blocked]
         inside |= _inside_starved(record, served, served_s, pauses, terms, numbers)
-    # Much speech at once takes its time on any path: that is for what made it come at once.
+    # A burst takes time even on a good path: that time goes to the largest cause in `inside`, which made the burst.
     inside[max(inside, key=lambda cause: inside[cause])] += carried_s - served_s
     for cause, share_s in inside.items():
         _give(parts, cause, share_s)
@@ -342,7 +342,7 @@ def _pauses(record: Record, terms: Terms) -> list[_Pause]:
 
 
 def _burst_ms(piece: Piece, own: float) -> float:
-    """Return how much of a piece came at once: in a long one that is many together, what its own pace does not explain."""
+    """Return the ms of a piece that came at once: of a long piece, what exceeds the turn's own pace."""
     span_s = piece.last_t - piece.first_t
     if piece.first_t == NEVER or span_s < TOGETHER_S or piece.ms <= TOGETHER_MS or not own:
         return piece.ms

@@ -10,9 +10,9 @@ import msgspec
 from omniwatch.core.turns import Judged
 from omniwatch.explain.text import waterfall
 
-BAD, ANY = 500, 200
-"""Turns kept: the newest bad ones, and the newest of all."""
-BAD_BYTES, ANY_BYTES = 900_000, 300_000
+BAD, GOOD = 500, 200
+"""Turns kept: the newest bad ones, and the newest good ones."""
+BAD_BYTES, GOOD_BYTES = 900_000, 300_000
 """Bytes of JSON kept of each."""
 PAGE_BYTES = 1_000_000
 """Bytes of `page` at most."""
@@ -24,7 +24,7 @@ def shown(judged: Judged) -> dict[str, Any]:
 
 
 class KeptTurns:
-    """The last ANY turns, and of the bad ones the last BAD. A restart loses them."""
+    """The newest BAD bad turns and the newest GOOD good ones. A restart loses them."""
 
     def __init__(self) -> None:
         self._bad: deque[bytes] = deque()
@@ -37,7 +37,7 @@ class KeptTurns:
         if judged.verdicts:
             self._keep(self._bad, line, BAD, BAD_BYTES)
         else:
-            self._keep(self._good, line, ANY, ANY_BYTES)
+            self._keep(self._good, line, GOOD, GOOD_BYTES)
 
     def _keep(self, kept: deque[bytes], line: bytes, most: int, most_bytes: int) -> None:
         kept.append(line)

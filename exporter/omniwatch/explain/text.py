@@ -118,7 +118,7 @@ def at(turn: Turn, first_t: float | None) -> str:
 
 
 def waterfall(turn: Turn, buffer_s: float, first_t: float | None) -> tuple[list[str], str, list[str]]:
-    """Return one turn: lines of its course up to the player's, which has gaps where a listener heard nothing, and the evidence."""
+    """Return the lines above the player's, the player's line with gaps where the listener heard nothing, and the evidence."""
     text_t, sent_t = turn["text_t"], turn["sent_t"]
     sent, arrived = turn["sent"], turn["arrived"] if turn["ear"] == "kernel" else []
     heard = arrived or sent

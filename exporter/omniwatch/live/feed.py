@@ -35,7 +35,7 @@ TURNS_S = 3600.0
 ANSWERS = 32
 """Answers kept of a second: pages that ask each second have one or two cursors among them."""
 SEEN_S = 10.0
-"""A state that was over so long before a page's last sample may have been found over after it: evaluations come late."""
+"""The feed repeats states that ended up to this long before a page's last sample: the rule may notice an end late."""
 GZIP_LEVEL = 1
 LINKS = {
     "streams": "/streams.json",
@@ -226,7 +226,7 @@ class Feed:
         return known
 
     def _since(self, cursor: str) -> tuple[int, int]:
-        """Return the number of the first sample, and that of the last bad turn that the page has; -1 for a page that has nothing."""
+        """Return the number of the first sample that the page lacks, and of the last bad turn it has; (-1, 0): it has nothing."""
         found = _CURSOR.fullmatch(cursor)
         built = self._built
         if found is None or found[1] != built.run:

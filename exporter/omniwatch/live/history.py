@@ -137,7 +137,7 @@ class History:
                     yield name, slot, span
 
     def now(self, slot: int) -> dict[str, Span]:
-        """Return, by rule, the states of a slot that go on; of two of one rule the one that is further."""
+        """Return each rule's ongoing state for a slot; of two of its series the one that fires, then the older."""
         going = [(name, span) for name, state in self._states.get(slot, ()) if (span := state.now())]
         return dict(sorted(going, key=lambda found: (found[1].state == "firing", -found[1].start_t)))
 

@@ -62,7 +62,7 @@ def _suffering(listeners: list[Json], now: float, silent_s: float) -> Json | Non
 
 
 def _by_rule(listeners: list[Json], state: str) -> Json | None:
-    """Return the rule that has been in a state for longest, and whose series are."""
+    """Return the rule that has been in this state for longest, and the slots whose series are in it."""
     found = [
         (since_t, rule)
         for row in listeners

@@ -259,7 +259,7 @@ class Sidecar(Collector):
             return [stream_json(stream, view) for stream in self.table.streams]
 
     def turns(self) -> bytes:
-        """Return the newest bad turns, and the newest of all, as JSON: records and verdicts, and no name that a client gave."""
+        """Return the newest bad turns, and the newest good ones, as JSON: records and verdicts, and no name that a client gave."""
         with self._lock:
             self._read(SCRAPE_BYTES)
             return self._turns.page(self.table.totals.turns_judged)

@@ -143,7 +143,7 @@ class Conversation:
             self.stream_events.repeat(turn, stated_ms)
 
     def write(self, said: FromServer, *, early: bool) -> None:
-        """A delta of text, of a response or of the answer to the turn that waits; `early`: to a question that is still being put."""
+        """Count text for its response's turn, else for the turn that waits; `early`: its question is still being put."""
         chars = len(said.delta or "")
         answer = self._answers.get(said.response_id or "")
         turn = answer.turn if answer else self._asked

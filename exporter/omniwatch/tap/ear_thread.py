@@ -39,7 +39,7 @@ DOWN_S = 60.0
 LEFT_S = 60.0
 """Seconds since the last acknowledgement for which a connection is asked about that the server is done with."""
 JUST_S = 0.5
-"""Most seconds from the last question to the close of a connection that, with nothing lost, delivered a whole answer."""
+"""A whole answer counts as arrived if its connection, with nothing lost, closed within so many seconds of the last question."""
 MAX_NEAR = 256
 BATCH = 16
 """Questions asked at once: their answers fit the socket's buffer."""

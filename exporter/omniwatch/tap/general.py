@@ -36,7 +36,7 @@ class General(Conversation):
         self._aside = 0
         """Responses asked for that belong to no conversation."""
         self._formats: OrderedDict[str, tuple[str, float | None] | None] = OrderedDict()
-        """Where a response states another than the session."""
+        """By response id, the format of speech that a response states for itself; None: not known."""
         self._items: OrderedDict[str, tuple[str, float]] = OrderedDict()
         """By its id the response that an item is of, and how much of it was sent before."""
         self._requests: OrderedDict[str, int] = OrderedDict()
@@ -138,7 +138,7 @@ class General(Conversation):
             self.ask()
 
     def _speaks(self, stated: Any) -> bool:
-        """Whether a response is spoken that states so much of itself."""
+        """Whether the server speaks a response: by the modalities that it states, else by the session's."""
         return self._is_realtime and "audio" in (_modalities(stated) or self._modalities)
 
     def _refused(self, event: str) -> None:

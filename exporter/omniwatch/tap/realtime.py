@@ -272,7 +272,7 @@ class RealtimeObserver(WebsocketObserver):
             self.stream_events.finish_all("aborted")
             self.stream_events.end("resumed")
             self._started = False
-        # Whoever takes that one up finds no connection that carries it.
+        # A client that resumes the conversation begun here later finds that no connection holds it.
         self.context.sessions.leave(self._conversation, self.context.monotonic())
         for token in self._ids:
             self.context.reports.hand_on(token, self.stream_events, former.stream_events)
