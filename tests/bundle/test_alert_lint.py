@@ -111,15 +111,16 @@ def test_every_alert_leads_to_its_page_and_to_a_panel_that_leads_back(bundle):
 @pytest.mark.slow
 def test_a_shipped_alert_that_no_panel_shows_any_more_is_found(tmp_path):
     root = data_folders(tmp_path / "data")
-    replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent]", "runbooks: [StreamSilent]")
-    assert lints.of_bundle(rendered(tmp_path / "out", root=root), root) == [
+    replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent", "runbooks: [StreamSilent")
+    assert (
         "alert: StreamSilent: no annotation dashboard_url: no panel of a dashboard has it among its `alerts`"
-    ]
+        in lints.of_bundle(rendered(tmp_path / "out", root=root), root)
+    )
 
 
 def test_an_alert_has_one_panel(tmp_path):
     root = data_folders(tmp_path / "data")
-    replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent]", "alerts: [CodecDrift]")
+    replaced(root / "dashboards/streaming.yaml.j2", "alerts: [StreamSilent", "alerts: [CodecDrift")
     message = r"^dashboards/streaming.yaml.j2: panel 11: CodecDrift has its panel: 1 of omni-streaming$"
     with pytest.raises(render.RenderError, match=message):
         rendered(tmp_path / "out", root=root)

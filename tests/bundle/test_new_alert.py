@@ -73,7 +73,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rules.write_text(rules.read_text().rstrip("\n") + "\n" + NEW_ALERT)
     (root / TESTS).write_text(NEW_TESTS)
     (root / "runbooks/VoiceMissing.md").write_text(PAGE)
-    replaced(root / PANEL, "alerts: [StreamSilent]", "alerts: [StreamSilent, VoiceMissing]")
+    replaced(root / PANEL, "alerts: [StreamSilent", "alerts: [VoiceMissing, StreamSilent")
     (root / CATALOGUE).write_text((root / CATALOGUE).read_text() + ENTRY)
     return root
 
@@ -121,7 +121,7 @@ def test_a_new_alert_in_its_five_places_passes(tmp_path, extended):
          "alert: VoiceMissing: runbook_url ends in Silence.md, not in VoiceMissing.md"),
         (f"{RULES}.j2", LINKS, "          dashboard_url: https://wiki.example/d/omni-streaming",
          "alert: VoiceMissing: dashboard_url names no panel (viewPanel=)"),
-        (PANEL, "[StreamSilent, VoiceMissing]", "[StreamSilent]",
+        (PANEL, "[VoiceMissing, StreamSilent", "[StreamSilent",
          "alert: VoiceMissing: no annotation dashboard_url: no panel of a dashboard has it among its `alerts`"),
         (TESTS, NEW_TESTS, "rule_files: []\ntests: []\n", "alert: VoiceMissing: no unit test in which it fires"),
         (TESTS, '[[ silent("VoiceMissing", [0]) -]]\n', "",

@@ -25,6 +25,9 @@ class ChatFormat(NamedTuple):
     """Patterns whose groups `shown` reads."""
     text_of: Callable[[dict[str, Any]], str]
     """The text within the body of a robot's request."""
+    limit: int
+    """Bytes that the vendor documents: of the request, or of the text."""
+    limits_text: bool = False
     is_html: bool = False
     """Whether `&lt;` is a sign."""
     call: str = ""
@@ -44,6 +47,7 @@ FORMATS = {
             r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))",
         ),
         lambda body: body["markdown"]["text"],
+        20_000,
         is_html=True,
     ),
     "wecom": ChatFormat(
@@ -51,6 +55,8 @@ FORMATS = {
         "**加粗** <@userid> `code`",
         (_CODE, _TAG, _LINK, r"\*\*|\*|`", r"(?m:^(?P<block>#+ |> ))"),
         lambda body: body["markdown"]["content"],
+        4096,
+        limits_text=True,
         call="@zhang.san",
     ),
     "feishu": ChatFormat(
@@ -65,6 +71,7 @@ FORMATS = {
             r"(?m:^(?P<block>#+ |> |[-+] |\d+\. ))",
         ),
         lambda body: body["card"]["elements"][0]["content"],
+        20_000,
         is_html=True,
         call="at id=zhang.san",
     ),
@@ -72,6 +79,7 @@ FORMATS = {
         "<!channel> <@U024BE7LH> <https://example.com|Example> *bold*",
         (_TAG,),
         lambda body: body["attachments"][0]["text"],
+        40_000,
         is_html=True,
     ),
 }

@@ -11,10 +11,26 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 SECRET = "SEC-of-the-group"
 HOUR_S = 3600
+
+
+class Endpoint(NamedTuple):
+    """Path and query of a robot's address, and its answer to a message that it takes."""
+
+    path: str
+    taken: dict[str, Any]
+
+
+ENDPOINTS = {
+    "dingtalk": Endpoint("/robot/send?access_token=tok", {"errcode": 0, "errmsg": "ok"}),
+    "feishu": Endpoint("/hook/tok", {"code": 0, "msg": "success"}),
+    "slack": Endpoint("/services/tok", {"errcode": 0}),
+    "wecom": Endpoint("/send?key=tok", {"errcode": 0, "errmsg": "ok"}),
+}
+"""By kind of robot; Slack is Alertmanager's own."""
 
 
 class StandIn:
@@ -34,7 +50,7 @@ class StandIn:
                     refused = CHECKS[kind](urllib.parse.urlsplit(self.path), body)
                 if refused is None:
                     robot.taken.append(body)
-                status, answer = refused or (200, {"errcode": 0} if kind != "feishu" else {"code": 0})
+                status, answer = refused or (200, ENDPOINTS[kind].taken)
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(answer).encode())
@@ -43,13 +59,7 @@ class StandIn:
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        path = {
-            "dingtalk": "/robot/send?access_token=tok",
-            "feishu": "/hook/tok",
-            "wecom": "/send?key=tok",
-            "slack": "/services/tok",
-        }
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}{path[kind]}"
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}{ENDPOINTS[kind].path}"
         threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
         ).start()

@@ -119,8 +119,6 @@ def test_an_address_cannot_leave_its_link(kind: str, address: str) -> None:
 
 
 LONG = ["d" * 30_000, "名" * 30_000, '"' * 30_000, "\\" * 30_000, "_" * 30_000, "<" * 30_000, "\x01" * 30_000]
-LIMITS = {"dingtalk": 20_000, "feishu": 20_000, "wecom": 4096}
-"""Bytes that the vendors document: of the request, with WeCom of the text."""
 
 
 @pytest.mark.slow
@@ -147,8 +145,8 @@ def test_no_name_or_text_makes_a_message_longer_than_its_robot_takes(
     )
     request = robot.request("https://r.example/s", "secret", told, 0)
     sent = json.loads(request.body)
-    size = len(sent["markdown"]["content"].encode()) if kind == "wecom" else len(request.body)
-    assert size <= LIMITS[kind]
+    chat = FORMATS[kind]
+    assert len(chat.text_of(sent).encode() if chat.limits_text else request.body) <= chat.limit
     assert "13800000000" in robot.cut(told)
 
 
