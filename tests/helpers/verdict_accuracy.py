@@ -19,6 +19,7 @@ from omniwatch.settings import Settings
 
 EXCESS_S = 0.15
 """Seconds that a fault costs a listener, from which on it counts."""
+NOT_BAD, UNKNOWN = "not bad", "unknown"
 RED_LINE_S = 0.8
 """Seconds of the settings' default from which on an answer is late."""
 
@@ -43,19 +44,22 @@ class Tally:
     """Turns without a fault with which nothing was wrong."""
     called_bad: int = 0
     """Those of them that have a verdict."""
+    unseen: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """Of each fault that no evidence of a server shows: what was said of the turns that it cost their listener."""
 
     def of(self, *, mixed: bool = False) -> Count:
-        """Sum up the single faults, or the mixtures of two, without those that no evidence of a server shows."""
-        own = [
-            count
-            for fault, count in self.by_fault.items()
-            if (" + " in fault) == mixed and fault not in UNSEEN
-        ]
+        """Sum up the single faults, or the mixtures of two."""
+        own = [count for fault, count in self.by_fault.items() if (" + " in fault) == mixed]
         return Count(
             sum(count.turns for count in own),
             sum(count.right for count in own),
             sum(count.wrong_seen for count in own),
         )
+
+    def not_blamed(self) -> tuple[int, int]:
+        """Of the faults that no evidence shows: the turns that were not called bad or have the cause unknown, and all."""
+        said = sum(self.unseen.values(), Counter[str]())
+        return said[NOT_BAD] + said[UNKNOWN], said.total()
 
     def table(self) -> str:
         """The confusion matrix as text, and each error."""
@@ -68,20 +72,46 @@ class Tally:
             count = self.of(mixed=True) if fault == "mixture" else self.by_fault[fault]
             words = ", ".join(f"{cause} {n}" for cause, n in causes.most_common())
             lines.append(f"{fault:<16}{symptom:<9}{count.right / count.turns:>5.0%}  {words}")
+        if self.unseen:
+            quiet, turns = self.not_blamed()
+            lines.append(f"no evidence of a server shows: {quiet} of {turns} not called bad, or unknown")
+        for fault, said in sorted(self.unseen.items()):
+            lines.append(f"{fault:<32}{', '.join(f'{cause} {n}' for cause, n in said.most_common())}")
         return "\n".join([*lines, *self.wrong])
 
 
-def judge_incidents(seeds: Iterable[int]) -> Tally:
-    """Play incidents of one fault each, every fourth of two, and compare each bad turn's verdicts with the faults."""
+def judge_incidents(seeds: Iterable[int], unseen: Iterable[int] = ()) -> Tally:
+    """Play incidents of one fault each, every fourth of two, and compare each bad turn's verdicts with the faults.
+
+    `unseen` are seeds of incidents whose fault no evidence of a server shows. They stand apart.
+    """
     tally, faults = Tally(), list(FAULTS)
     for seed in seeds:
         first = faults[seed % len(faults)]
         if seed % 4:
             _judge(tally, seed, first)
-        elif first not in UNSEEN:
-            second = random.Random(f"{seed} mixture").choice([f for f in faults if f not in (first, *UNSEEN)])
+        else:
+            second = random.Random(f"{seed} mixture").choice([f for f in faults if f != first])
             _judge(tally, seed, first, second)
+    for seed in unseen:
+        _judge_unseen(tally, seed, UNSEEN[seed % len(UNSEEN)])
     return tally
+
+
+def _judge_unseen(tally: Tally, seed: int, fault: str) -> None:
+    """Count what is said of each turn that the fault cost its listener, beyond what is said of it without the fault."""
+    bad, good = incident(seed, fault)
+    judged, without = verdicts(bad), verdicts(good)
+    for turn in bad.heard.keys() & good.heard.keys() & judged.keys() & without.keys():
+        had, fine = bad.heard[turn], good.heard[turn]
+        if max(had.delay_s - fine.delay_s, had.starved_s - fine.starved_s) <= EXCESS_S:
+            continue
+        before = {verdict.symptom for verdict in without[turn].verdicts}
+        causes = {verdict.cause for verdict in judged[turn].verdicts if verdict.symptom not in before}
+        blamed = sorted(causes - {UNKNOWN})
+        tally.unseen[fault][" and ".join(blamed) or (UNKNOWN if causes else NOT_BAD)] += 1
+        if blamed:
+            tally.wrong.append(f"seed {seed}, turn {turn}, {fault}: {judged[turn].verdicts}")
 
 
 def _judge(tally: Tally, seed: int, *faults: str) -> None:
