@@ -72,7 +72,7 @@ READERS = {
     },
     "the program's own files": {
         *("bundle/catalogue.py", "bundle/profiles.py", "bundle/program_files.py", "bundle/render.py"),
-        *("bundle/yaml_text.py", "cli/__init__.py", "cli/runbook.py", "web/__init__.py"),
+        *("bundle/yaml_text.py", "cli/__init__.py", "cli/explain.py", "cli/runbook.py", "web/__init__.py"),
         *("web/runbook_pages.py", "web/static_files.py", "web/words.py"),
     },
     "rendered text, which is in memory": {"desk/backtest/routes.py", "desk/backtest/site.py"},
