@@ -48,6 +48,7 @@ COMMANDS = [
         "backtest {fine} --against {odd}",
     ),
     *("explain --file {odd}", "explain --file {fine} --config.file {odd}"),
+    *("explain --file {fine} --device {odd}", "replay {fine} --device {odd}"),
     *("bench compare {odd} {fine}", "bench merge --vllm {odd}", "plan {odd}", "plan --startup-log {odd}"),
     *("dashboards draw --out {out} --config.file {odd}", "dashboards push --token-file {odd}"),
     "link --to 127.0.0.1:9 --scenario {odd}",

@@ -7,7 +7,7 @@ import pytest
 from helpers.events import T0, asked, audio, ended, feed
 from omniwatch import events as ev
 from omniwatch.core.turns import FEWEST, OPEN, Judged
-from omniwatch.explain.table import RecordedTable
+from omniwatch.replay.table import RecordedTable
 from omniwatch.settings import Settings, Streams
 
 

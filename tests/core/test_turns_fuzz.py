@@ -12,8 +12,8 @@ from omniwatch import events as ev
 from omniwatch.core.turns import Judged
 from omniwatch.core.verdict import CAUSES
 from omniwatch.explain.kept import shown
-from omniwatch.explain.table import RecordedTable
 from omniwatch.explain.text import Bad, Filter
+from omniwatch.replay.table import RecordedTable
 from omniwatch.settings import Settings, Streams
 
 pytestmark = pytest.mark.slow

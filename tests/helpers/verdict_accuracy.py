@@ -14,7 +14,7 @@ from helpers.incidents.sensors import SENSORS
 from omniwatch import events as ev
 from omniwatch.core.samples import Sample
 from omniwatch.core.turns import Judged
-from omniwatch.explain.table import RecordedTable
+from omniwatch.replay.table import RecordedTable
 from omniwatch.settings import Settings
 
 EXCESS_S = 0.15

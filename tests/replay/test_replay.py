@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import pty
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from omniwatch import events as ev
-from omniwatch.cli import main
+from omniwatch.cli import NO_SAMPLES, main
 from omniwatch.core.rule_states import Sample, Span, contract_rules, spans
 from omniwatch.desk.simulation import SCENARIOS, events
 from omniwatch.replay import Replay, clock
@@ -141,8 +143,15 @@ def piped(data: bytes, *arguments: str) -> str:
 
 def test_the_table_of_a_recording(overload):
     code, printed, errors = run(overload)
-    assert (code, errors) == (0, "")
+    assert (code, errors) == (0, f"{NO_SAMPLES}\n")
     assert printed.splitlines()[0].endswith(" events, 3:20 from 2023-11-14 22:13:20 UTC")
+    assert printed.splitlines()[1:6] == [
+        "",
+        "9 of 14 turns judged were bad",
+        "  late        thinking        9  100 %",
+        "  skewed      camera          8   89 %",
+        "",
+    ]
     assert "\noverload-1-0  (sliced, 0:00 to 3:20)\n  turns       15: 14 completed, 1 open\n" in printed
     assert "\n  frames      0 lost (0 runs), 0 late, 0 duplicate, 0 corrupt\n" in printed
     assert "\n  round trip  median 991 ms, longest 1452, seen by the server\n" in printed
@@ -151,6 +160,40 @@ def test_the_table_of_a_recording(overload):
     assert printed.endswith(
         "\n  TokenRTT    pending 1:00, firing 1:20 to 2:30 (70 s)\n              pending 1 time without firing (10 s)\n"
     )
+
+
+def test_the_bad_turns_are_those_of_explain(overload):
+    found = json.loads(CliRunner().invoke(main, ["explain", "--file", str(overload), "--json"]).stdout)
+    pairs = Counter((bad["symptom"], bad["cause"]) for turn in found["turns"] for bad in turn["verdicts"])
+    first, *rows = run(overload)[1].split("\n\n")[1].splitlines()
+    assert first == f"{found['turns_bad']} of {found['turns_judged']} turns judged were bad"
+    assert {(row.split()[0], row.split()[1]): int(row.split()[2]) for row in rows} == pairs
+
+
+def test_samples_of_the_device_name_causes(tmp_path):
+    file, samples = tmp_path / "events.jsonl", tmp_path / "samples.jsonl"
+    made = speech(T0 + 1, 3, 0.0)
+    made[0].t -= 2
+    file.write_bytes(b"".join(map(ev.encode, made)))
+    seconds = [{"t": T0 - 2 + n, "throttled_s": 0.8 * n} for n in range(5)]
+    samples.write_text("".join(json.dumps(sample) + "\n" for sample in seconds))
+    without, given = run(file), run(file, "--device", samples)
+    assert "\n  late        thinking        1  100 %\n" in without[1]
+    assert "\n  late        quota           1  100 %\n" in given[1]
+    assert (without[2], given[2]) == (f"{NO_SAMPLES}\n", "")
+    bad = 'omni_turns_bad_total{cause="quota",symptom="late"}'
+    assert f"{bad} 0.0" in run(file, "--metrics", "--device", samples)[1], (
+        "it is judged later than the recording ends"
+    )
+    samples.rename(tmp_path / "device.jsonl")
+    assert run(file) == given
+
+
+def test_of_good_turns_nothing_is_said(tmp_path):
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(b"".join(map(ev.encode, speech(T0 + 1, 3, 0.0))))
+    _, printed, errors = run(file)
+    assert ("judged" in printed, errors) == (False, "")
 
 
 def test_gzip_and_standard_input_give_the_same(overload, tmp_path):
@@ -268,7 +311,7 @@ def test_a_simulation_pipes_into_a_replay(overload):
     omniwatch = f"{sys.executable} -m omniwatch"
     pipeline = f"{omniwatch} simulate --scenario overload --speed max --start-time {T0} | {omniwatch} replay --config.file=/dev/null -"
     done = subprocess.run(pipeline, shell=True, capture_output=True, text=True, timeout=60, check=True)
-    assert (done.stdout, done.stderr) == (run(overload)[1], "")
+    assert (done.stdout, done.stderr) == run(overload)[1:]
 
 
 def test_a_stream_with_interruptions_says_what_they_cost(tmp_path):

@@ -15,7 +15,7 @@ from helpers.incidents import incident
 from omniwatch import events as ev
 from omniwatch.core.samples import Sample
 from omniwatch.explain.kept import BAD, PAGE_BYTES, shown
-from omniwatch.explain.table import RecordedTable
+from omniwatch.replay.table import RecordedTable
 from omniwatch.settings import Settings
 from omniwatch.sidecar import device_log
 from omniwatch.sidecar.loop import Sidecar

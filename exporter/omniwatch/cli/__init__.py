@@ -21,11 +21,14 @@ from omniwatch.system.errors import UserError
 from omniwatch.system.terminal import escaped
 
 if TYPE_CHECKING:
-    from omniwatch.core.streams import StreamTable
+    from omniwatch.core.samples import Sample
     from omniwatch.ingest.intake import Intake
     from omniwatch.replay.recording import Recording
+    from omniwatch.replay.table import RecordedTable
 
 CHUNK_BYTES = 256 * 1024
+
+NO_SAMPLES = "no samples of the device: quota, heat and memory cannot be named"
 
 NO_PIP = " in the environment that you installed from, and run its omniwatch (this one has no pip)"
 """What an error adds where an extra cannot be installed: in /opt/omniwatch and in the Debian packages."""
@@ -57,8 +60,24 @@ def shows_progress() -> bool:
         return True
 
 
-def read_recording(recording: Recording, intake: Intake, table: StreamTable, label: str) -> None:
-    """Read a recording to its end, with a bar on a terminal where it takes long enough to be seen."""
+def device_samples(file: str, device_file: Path | None) -> list[Sample]:
+    """Return the device's samples for a recording, without a file of them those of device.jsonl beside it. Raises UserError."""
+    from omniwatch.sidecar import device_log
+
+    beside = Path(file).parent / device_log.NAME
+    if device_file is None and file != "-" and beside.exists():
+        device_file = beside
+    return [] if device_file is None else list(device_log.read(device_file))
+
+
+def read_recording(recording: Recording, intake: Intake, table: RecordedTable, label: str) -> None:
+    """Read a recording to its end, with a bar on a terminal where it takes long enough to be seen.
+
+    Raises UserError, where there is no event in it too.
+    """
+    from omniwatch.core.record import NEVER
+    from omniwatch.replay.text import no_event
+
     if shows_progress() and recording.size:
         with click.progressbar(length=recording.size, label=label, file=sys.stderr) as bar:
             while not recording.caught_up:
@@ -68,6 +87,9 @@ def read_recording(recording: Recording, intake: Intake, table: StreamTable, lab
         while not recording.caught_up:
             intake.step(table, CHUNK_BYTES)
     recording.close()
+    table.finish()
+    if table.first_t == NEVER:
+        raise UserError(no_event(recording.path, sum(intake.counts.invalid.values())))
 
 
 def os_error(error: OSError, hint: str = "") -> UserError:

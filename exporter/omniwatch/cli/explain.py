@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omniwatch.cli import config_option, read_recording
+from omniwatch.cli import NO_SAMPLES, config_option, device_samples, read_recording
 from omniwatch.system.errors import UserError
 
 if TYPE_CHECKING:
@@ -145,25 +145,16 @@ def _ask(own: Settings, bad: Bad) -> None:
 def _judge(own: Settings, bad: Bad, file: str, device_file: Path | None) -> float:
     """Take the turns of a recording; return when it began. Raises UserError."""
     from omniwatch.explain.kept import shown
-    from omniwatch.explain.table import RecordedTable
     from omniwatch.ingest.intake import Intake
     from omniwatch.replay.recording import Recording
-    from omniwatch.replay.text import no_event
-    from omniwatch.sidecar import device_log
+    from omniwatch.replay.table import RecordedTable
 
     recording = Recording(file)
-    beside = Path(file).with_name(device_log.NAME)
-    if device_file is None and file != "-" and beside.exists():
-        device_file = beside
-    samples = [] if device_file is None else list(device_log.read(device_file))
+    samples = device_samples(file, device_file)
     if not samples:
-        click.echo("no samples of the device: quota, heat and memory cannot be named", err=True)
+        click.echo(NO_SAMPLES, err=True)
     table = RecordedTable(own, lambda judged: bad.take(shown(judged)), samples)
-    intake = Intake(recording)
-    read_recording(recording, intake, table, "judging")
-    table.finish()
-    if table.first_t is None:
-        raise UserError(no_event(file, sum(intake.counts.invalid.values())))
+    read_recording(recording, Intake(recording), table, "judging")
     return table.first_t
 
 

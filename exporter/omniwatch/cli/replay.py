@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from omniwatch.cli import config_option, read_recording, web_options
-from omniwatch.system.errors import UserError
+from omniwatch.cli import NO_SAMPLES, config_option, device_samples, read_recording, web_options
 
 if TYPE_CHECKING:
+    from omniwatch.core.samples import Sample
     from omniwatch.ingest.intake import Intake
     from omniwatch.replay import Replay
     from omniwatch.settings import Settings
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="FILE")
+@click.option(
+    "--device",
+    "device_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Samples of the device. [default: device.jsonl beside FILE, if it is there]",
+)
 @config_option("The site's omniwatch.yaml: its thresholds and intervals.")
 @click.option(
     "--metrics", "as_metrics", is_flag=True, help="Print what /metrics would show at the end instead."
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 @web_options("127.0.0.1:0")
 def command(
     file: str,
+    device_file: Path | None,
     config_file: Path | None,
     as_metrics: bool,
     is_served: bool,
@@ -37,6 +46,9 @@ def command(
     That is its turns and frames, both curves, and when CodecDrift and TokenRTT would have been pending and firing.
 
     It takes a second and needs nothing else: these two rules only, as the settings have them.
+
+    Where turns were bad, it says how many and why. Each symptom and cause is a line, with its share of the bad turns. Without
+    samples of the device no quota, heat or memory is named.
 
     Rules are evaluated as Prometheus would with the settings' intervals: samples each scrape, evaluations at whole
     multiples of the interval. A real server's evaluations may fall up to one interval later.
@@ -52,36 +64,41 @@ def command(
     """
     from omniwatch.replay.text import exposition, report
 
+    samples = device_samples(file, device_file)
     if is_served:
         if as_metrics:
             raise click.UsageError("--serve: shows a page, so --metrics does not go with it")
         from omniwatch import settings
 
-        _serve(settings.load(config_file), file, listen, web_config)
+        _serve(settings.load(config_file), file, samples, listen, web_config)
         return
-    replay, intake = replayed(file, config_file)
-    click.echo(exposition(replay, intake) if as_metrics else report(replay, intake), nl=False)
+    replay, intake = replayed(file, config_file, samples)
+    if as_metrics:
+        click.echo(exposition(replay, intake), nl=False)
+        return
+    replay.hear_out()
+    if replay.turns_bad and not samples:
+        click.echo(NO_SAMPLES, err=True)
+    click.echo(report(replay, intake), nl=False)
 
 
-def replayed(file: str, config_file: Path | None) -> tuple[Replay, Intake]:
+def replayed(file: str, config_file: Path | None, samples: Iterable[Sample] = ()) -> tuple[Replay, Intake]:
     """Read a recording to its end, with the settings of a file. Raises UserError, where there is no event in it too."""
     from omniwatch import settings
     from omniwatch.ingest.intake import Intake
     from omniwatch.replay import Replay
     from omniwatch.replay.recording import Recording
-    from omniwatch.replay.text import no_event
 
-    replay = Replay(settings.load(config_file))
+    replay = Replay(settings.load(config_file), samples)
     recording = Recording(file)
     intake = Intake(recording)
     read_recording(recording, intake, replay, "replaying")
-    replay.finish()
-    if not replay.tracks:
-        raise UserError(no_event(file, sum(intake.counts.invalid.values())))
     return replay, intake
 
 
-def _serve(own: Settings, file: str, listen: tuple[str, ...], web_config: Path | None) -> None:
+def _serve(
+    own: Settings, file: str, samples: list[Sample], listen: tuple[str, ...], web_config: Path | None
+) -> None:
     """Show the recording on the live page until Ctrl-C. Raises UserError."""
     import threading
 
@@ -91,22 +108,17 @@ def _serve(own: Settings, file: str, listen: tuple[str, ...], web_config: Path |
     from omniwatch.explain.kept import KeptTurns
     from omniwatch.live.recorded import ReadAtOnce, Recorded
     from omniwatch.replay.recording import Recording
-    from omniwatch.replay.text import no_event
-    from omniwatch.sidecar import device_log
     from omniwatch.web import Pages, make_app
     from omniwatch.web.server import serve
 
     recording = Recording(file)
     intake, kept = ReadAtOnce(recording), KeptTurns()
-    beside = Path(file).with_name(device_log.NAME)
-    device = list(device_log.read(beside)) if file != "-" and beside.exists() else []
     name = "standard input" if file == "-" else Path(file).name
-    recorded = Recorded(own, name, intake, kept.take, device)
+    recorded = Recorded(own, name, intake, kept.take, samples)
     read_recording(recording, intake, recorded, "replaying")
-    recorded.finish()
-    if recorded.first_t is None:
-        raise UserError(no_event(file, sum(intake.counts.invalid.values())))
     buffer_s = own.streams.playout_buffer_ms / 1000
+    if not samples:
+        click.echo(NO_SAMPLES, err=True)
     said = (True, f"{name} is shown")
     pages = Pages(
         CollectorRegistry(),

@@ -15,11 +15,11 @@ import msgspec
 from omniwatch import events
 from omniwatch.core.samples import Sample
 from omniwatch.core.turns import Judged
-from omniwatch.explain.table import RecordedTable
 from omniwatch.ingest.intake import Intake
 from omniwatch.live.feed import GZIP_LEVEL, TURNS, Feed, samples, worst
 from omniwatch.live.history import SECONDS, History
 from omniwatch.metrics.snapshot import ScrapeSnapshot
+from omniwatch.replay.table import RecordedTable
 from omniwatch.settings import Settings
 
 MOST = 8 * 3600

@@ -9,10 +9,13 @@ from collections.abc import Iterable
 from math import ceil
 
 from omniwatch.core.rule_states import Sample
+from omniwatch.core.samples import Sample as DeviceSample
 from omniwatch.core.stream import Stream
 from omniwatch.core.streams import CLOCK_STEP_S, StreamTable
 from omniwatch.core.totals import Totals
+from omniwatch.core.turns import Judged
 from omniwatch.events import Event, Rtt, StreamStart
+from omniwatch.replay.table import RecordedTable
 from omniwatch.settings import Settings
 
 
@@ -105,38 +108,36 @@ class Track:
             self.samples.append(Sample(now, drift_ms, self._table.rtt_ms(live, now), live.answers.vantage))
 
 
-class Replay(StreamTable):
-    """The sidecar's own table, which also keeps a track of each stream."""
+class Replay(RecordedTable):
+    """The sidecar's own table, which also keeps a track of each stream, and counts the turns that were bad."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, device: Iterable[DeviceSample] = ()) -> None:
+        """`device` are samples of the device of that time."""
+        super().__init__(settings, self._judged, device)
         self.tracks: dict[str, Track] = {}
-        self.first_t = self.now = 0.0
-        self._advanced_t = 0.0
+        self.turns_bad = 0
+
+    def _judged(self, judged: Judged) -> None:
+        self.turns_bad += bool(judged.verdicts)
 
     def apply_all(self, batch: Iterable[Event], source: str = "") -> None:
         """Take events in their order, each in the table and in its stream's track."""
         for event in batch:
-            self._apply(event, source)
-
-    def _apply(self, event: Event, source: str) -> None:
-        track = self.tracks.get(event.stream)
-        if track is None:
-            if not self.tracks:
-                self.first_t = event.t
-            track = self.tracks[event.stream] = Track(event.stream, event.t, self.settings)
-        track.apply(event)
-        if abs(event.t - self._advanced_t) >= self.settings.alerts.scrape_interval_s:
-            self.advance(event.t)
-            self._advanced_t = event.t
-        super().apply_all((event,), source)
-        self.now = event.t
+            track = self.tracks.get(event.stream)
+            if track is None:
+                track = self.tracks[event.stream] = Track(event.stream, event.t, self.settings)
+            track.apply(event)
+            super().apply_all((event,), source)
 
     def finish(self) -> None:
-        """Take the samples due until the recording's end."""
+        """Take the samples due until the recording's end. The table is then as it was: `hear_out` judges the last turns."""
         self.advance(self.now)
         for track in self.tracks.values():
             track.scrape_until(self.now)
+
+    def hear_out(self) -> None:
+        """Judge the turns that had ended when the recording did. Streams leave the table; tracks stay."""
+        super().finish()
 
 
 def clock(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
@@ -31,8 +32,8 @@ def exposition(replay: Replay, intake: Intake) -> str:
 
 
 def report(replay: Replay, intake: Intake) -> str:
-    """Return the recording in a line, then each stream as a table of what it went through."""
-    lines = [_recording(replay, intake)]
+    """Return the recording in a line, why turns were bad, and each stream as a table of what it went through."""
+    lines = [_recording(replay, intake), *_bad_turns(replay)]
     for track in replay.tracks.values():
         lines += ["", *_stream(replay, track)]
     return "\n".join(lines) + "\n"
@@ -61,6 +62,17 @@ def _recording(replay: Replay, intake: Intake) -> str:
         *([f"{intake.sequence.repeated} repeated"] if intake.sequence.repeated else []),
     ]
     return "; ".join(parts)
+
+
+def _bad_turns(replay: Replay) -> Iterator[str]:
+    """Say how often each symptom had each cause, the leading one first, and in which share of the bad turns."""
+    if replay.turns_bad:
+        yield ""
+        yield f"{replay.turns_bad} of {replay.totals.turns_judged} turns judged were bad"
+    bad = replay.totals.turns_bad.items()
+    pairs = Counter({(symptom, cause): n for symptom, causes in bad for cause, n in causes.items() if n})
+    for (symptom, cause), n in pairs.most_common():
+        yield _row(symptom, f"{cause:<12}{n:>5}{100 * n / replay.turns_bad:>5.0f} %")
 
 
 def _stream(replay: Replay, track: Track) -> Iterator[str]:

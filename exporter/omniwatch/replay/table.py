@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from omniwatch import events
+from omniwatch.core.record import NEVER
 from omniwatch.core.samples import Sample, Samples
 from omniwatch.core.streams import StreamTable
 from omniwatch.core.turns import Judged
@@ -26,21 +27,21 @@ class RecordedTable(StreamTable):
         super().__init__(settings)
         self.turns.found = found
         self.turns.samples = Samples(samples, most=None)
-        self.first_t: float | None = None
-        """Time of the recording's first event; None before it."""
-        self._now = self._advanced_t = 0.0
+        self.first_t = NEVER
+        """Time of the recording's first event; NEVER before it."""
+        self.now = self._advanced_t = 0.0
 
     def apply_all(self, batch: Iterable[events.Event], source: str = "") -> None:
         """Take events in their order."""
         for event in batch:
-            if self.first_t is None:
+            if self.first_t == NEVER:
                 self.first_t = event.t
             if abs(event.t - self._advanced_t) >= STEP_S:
                 self.advance(event.t)
                 self._advanced_t = event.t
             super().apply_all((event,), source)
-            self._now = event.t
+            self.now = event.t
 
     def finish(self) -> None:
         """Judge the turns that had ended when the recording did."""
-        self.advance(self._now + AFTER_S)
+        self.advance(self.now + AFTER_S)
