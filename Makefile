@@ -17,7 +17,7 @@ FLEET_PACKAGES := $(MONITORING) victoria-metrics
 CHAIN_PACKAGES := espeak-ng
 BROWSER_PACKAGES := chromium
 CONTAINER_PACKAGES := debootstrap systemd-container buildah podman runc $(MONITORING)
-PATH_PACKAGES := iproute2 g++ libcurl4-openssl-dev libopus-dev
+PATH_PACKAGES := $(MONITORING) iproute2 g++ libcurl4-openssl-dev libopus-dev
 OMNI_PACKAGES := $(MONITORING) espeak-ng
 
 RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import ssl
 import sys
 import time
 import wave
@@ -27,12 +28,14 @@ class Listening(msgspec.Struct):
     host: str
     port: int = 8000
     kind: str = "websocket"
-    """websocket, deflate, sse, client (our own, with Resume) or cpp (the same in C++)."""
+    """websocket, deflate, tls, sse, client (our own, with Resume) or cpp (the same in C++)."""
     turns: int = 5
     pause_s: float = 1.0
     turn_timeout_s: float = 60.0
     frames_per_s: float = 2.0
     camera_ppm: float = 0.0
+    authority: str = ""
+    """File with the certificate that the server's is from, for the kind `tls`."""
     clients: int = 1
     """How many listen at once, of our own clients."""
     opus: bool = True
@@ -73,9 +76,10 @@ async def by_websocket(plan: Listening, tell: Callable[[Turn], None]) -> None:
     """One session: frames of the camera all the time, and a question a turn."""
     camera = Camera(plan.camera_ppm)
     compression = "deflate" if plan.kind == "deflate" else None
-    address = f"ws://{plan.host}:{plan.port}/v1/video/chat/stream"
+    trust = ssl.create_default_context(cafile=plan.authority) if plan.kind == "tls" else None
+    address = f"{'wss' if trust else 'ws'}://{plan.host}:{plan.port}/v1/video/chat/stream"
     async with connect(
-        address, compression=compression, ping_interval=None, open_timeout=30, max_size=None
+        address, ssl=trust, compression=compression, ping_interval=None, open_timeout=30, max_size=None
     ) as socket:
         await socket.send(json.dumps({"type": "session.config"}))
 
@@ -180,6 +184,7 @@ async def by_client(plan: Listening, tell: Callable[[Turn], None]) -> None:
 KINDS: dict[str, Callable[[Listening, Callable[[Turn], None]], Awaitable[None]]] = {
     "websocket": by_websocket,
     "deflate": by_websocket,
+    "tls": by_websocket,
     "sse": by_sse,
     "client": by_clients,
     "cpp": by_clients,

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from omniwatch.core.streams import StreamTable
 from omniwatch.desk.link.real import RealPath
 from omniwatch.settings import Settings
 from suites.path.listening import Listening, Turn
+from suites.path.paging import Devices
 from suites.path.speaking import Speaking
 from suites.path.truth import Heard
 
@@ -25,6 +28,7 @@ TRIES = 3
 FIRST = ("chrt", "--rr", "1")
 """What is measured runs before all else that the machine has to do, as the carrier does."""
 LOOK_S = 0.1
+PAST_MS = 60.0
 AFTER_S = 2.0
 """How long a turn is looked at after it was heard."""
 
@@ -52,6 +56,8 @@ class Judged(NamedTuple):
     first_true_s: float
     question_s: float
     looks: list[Look]
+    past_s: float
+    """For how long in a row the listener was out of sync, past PAST_MS."""
 
 
 class Run(NamedTuple):
@@ -61,14 +67,33 @@ class Run(NamedTuple):
     listening: Listening
     turns: list[Turn]
     written: list[events.Event]
+    device: str = ""
 
 
-def run(scenario: str, seed: int, speaking: Speaking, listening: Listening) -> Run:
-    """Run a scenario of this folder until the carrier kept its times. Raises BusyError."""
+def run(
+    scenario: str,
+    seed: int,
+    speaking: Speaking,
+    listening: Listening,
+    *,
+    devices: Devices | None = None,
+    name: str = "",
+    leaves_s: float = 0.0,
+) -> Run:
+    """Run a scenario of this folder until the carrier kept its times. Raises BusyError.
+
+    `devices` follow its server as `name` and the try. After `leaves_s` nothing passes any more.
+    """
     for attempt in range(TRIES):
-        with tempfile.TemporaryDirectory() as directory:
-            file = Path(directory, "events.jsonl")
+        with ExitStack() as stack:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory()), "events.jsonl")
+            device = f"{name}-{attempt}"
+            if devices is not None:
+                file.touch()
+                stack.enter_context(devices.watching(device, file))
             with RealPath(str(HERE / "scenarios" / f"{scenario}.yaml"), seed) as path:
+                if leaves_s:
+                    threading.Timer(leaves_s, path.leave).start()
                 turns = listen(
                     path,
                     msgspec.structs.replace(speaking, events=str(file), host=path.address),
@@ -76,7 +101,7 @@ def run(scenario: str, seed: int, speaking: Speaking, listening: Listening) -> R
                 )
             if path.believable:
                 lines = file.read_bytes().splitlines()
-                return Run(scenario, listening, turns, [events.decode(line) for line in lines])
+                return Run(scenario, listening, turns, [events.decode(line) for line in lines], device)
         sys.stderr.write(f"{scenario}, try {attempt + 1}: thrown away, {path.counts}\n")
     raise BusyError(f"{scenario}: the machine was too busy {TRIES} times")
 
@@ -97,7 +122,7 @@ def listen(path: RealPath, speaking: Speaking, listening: Listening) -> list[Tur
             path.within(path.client, *command("listening.py", listening)),
             stdout=subprocess.PIPE,
             check=True,
-            timeout=listening.turns * (listening.turn_timeout_s + listening.pause_s),
+            timeout=30 + listening.turns * (listening.turn_timeout_s + listening.pause_s),
         )
     finally:
         server.terminate()
@@ -105,10 +130,19 @@ def listen(path: RealPath, speaking: Speaking, listening: Listening) -> list[Tur
     return [msgspec.json.decode(line, type=Turn) for line in done.stdout.splitlines()]
 
 
+def by_sent(written: list[events.Event]) -> list[events.Event]:
+    """Return the events of a server that does not ask its kernel."""
+    return [
+        msgspec.structs.replace(event, ear=None) if isinstance(event, events.TurnStart) else event
+        for event in written
+        if not isinstance(event, events.Arrived)
+    ]
+
+
 def judge(one: Run) -> list[Judged]:
     """Read the events as the sidecar would have, ten times a second, and hold what it shows against the truth."""
     table = StreamTable(Settings())
-    has_picture = one.listening.kind in ("websocket", "deflate")
+    has_picture = one.listening.kind in ("websocket", "deflate", "tls")
     rate = 1 + one.listening.camera_ppm / 1e6 if has_picture else None
     asked = [event.t for event in one.written if isinstance(event, events.TurnStart)]
     if len(asked) != len(one.turns):
@@ -149,6 +183,7 @@ def judge(one: Run) -> list[Judged]:
                 first_true_s=turn.arrivals[0][0] - turn.asked_t,
                 question_s=asked[number] - turn.asked_t,
                 looks=looks,
+                past_s=heard.past_s(PAST_MS),
             )
         )
     return judged

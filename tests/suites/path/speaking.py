@@ -44,6 +44,8 @@ class Speaking(msgspec.Struct):
     """Speech handed over for each second of time, after a first chunk that comes at once."""
     voiced: bool = False
     """By chat alone: a voice, of which Opus makes as much as of speech; else silence."""
+    certificate: str = ""
+    """File with a key and its certificate, to serve over TLS."""
     connections: str = ""
     """File to which each connection's bytes are added when it ends, by the kernel's count."""
 
@@ -114,6 +116,7 @@ def main(plan: Speaking) -> None:
         # Connections that a path cut silently never close.
         timeout_graceful_shutdown=3,
         loop="asyncio",
+        ssl_certfile=plan.certificate or None,
     )
     if plan.connections:
         config.http = counting(plan.connections)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 BUFFER_S = 0.08
+STEP_S = 0.02
 STUTTER_S = 10.0
 """Without a picture, drift is minus the underrun of so many seconds."""
 
@@ -59,3 +60,11 @@ class Heard:
         if self.rate is None:
             return -1000 * self.starved_s(t, t - STUTTER_S)
         return -1000 * (self.starved_s(t) + (self.rate - 1) * (t - self.start_t))
+
+    def past_s(self, limit_ms: float) -> float:
+        """Return the longest time in a row with a drift of over `limit_ms`."""
+        longest, so_far, t = 0.0, 0.0, self.start_t
+        while t <= self.end_t:
+            so_far = so_far + STEP_S if abs(self.drift_ms(t)) > limit_ms else 0.0
+            longest, t = max(longest, so_far), t + STEP_S
+        return longest

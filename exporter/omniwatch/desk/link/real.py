@@ -86,6 +86,10 @@ class RealPath:
             self._stdin.close()
             self._reader.join(10.0)
 
+    def leave(self) -> None:
+        """Take the client's device down: nothing passes any more, and nobody is told."""
+        _ip("-n", self.client, "link", "set", self._device, "down")
+
     def within(self, namespace: str, *command: str) -> list[str]:
         """Return the command that runs `command` in one of the two namespaces."""
         return ["ip", "netns", "exec", namespace, *command]
