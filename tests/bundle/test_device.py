@@ -25,7 +25,7 @@ from omniwatch.settings import Settings
 from omniwatch.system import parts
 from omniwatch.system.parts import Part
 
-LINES = 27_986
+LINES = 27_990
 """Lines of Python on a plain device, as measured; 28,000 were agreed as the end. Who raises it says in the commit for what."""
 LINES_OF = {"centre": 1_070, "notify": 1_370, "resume": 2_310}
 """Lines that each part adds where the settings ask for it, as measured: some 32,600 in all where they ask for all three."""

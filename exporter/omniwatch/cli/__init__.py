@@ -61,12 +61,16 @@ def shows_progress() -> bool:
 
 
 def device_samples(file: str, device_file: Path | None) -> list[Sample]:
-    """Return the device's samples for a recording, without a file of them those of device.jsonl beside it. Raises UserError."""
+    """Return the device's samples for a recording, without a file of them those of device.jsonl. Raises UserError.
+
+    That lies beside the recording, or, of the events on a device, in a directory of its own beside theirs.
+    """
     from omniwatch.sidecar import device_log
 
-    beside = Path(file).parent / device_log.NAME
-    if device_file is None and file != "-" and beside.exists():
-        device_file = beside
+    own = Path(file).absolute().parent
+    for beside in (own / device_log.NAME, own.with_name(f"{own.name}-device") / device_log.NAME):
+        if device_file is None and file != "-" and beside.exists():
+            device_file = beside
     return [] if device_file is None else list(device_log.read(device_file))
 
 

@@ -31,7 +31,7 @@ PAGE_S, PAGE_BYTES = 5.0, 2 * 2**20
     "device_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Samples of the device for --file. [default: device.jsonl beside EVENTS, if it is there]",
+    help="Samples of the device for --file. [default: device.jsonl beside EVENTS, or as the sidecar keeps it]",
 )
 @config_option("The site's omniwatch.yaml: where the sidecar is, what is bad, the playout buffer.")
 @click.option(

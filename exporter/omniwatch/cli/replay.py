@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "device_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Samples of the device. [default: device.jsonl beside FILE, if it is there]",
+    help="Samples of the device. [default: device.jsonl beside FILE, or as the sidecar keeps it]",
 )
 @config_option("The site's omniwatch.yaml: its thresholds and intervals.")
 @click.option(
@@ -77,9 +77,9 @@ def command(
         click.echo(exposition(replay, intake), nl=False)
         return
     replay.hear_out()
-    if replay.turns_bad and not samples:
-        click.echo(NO_SAMPLES, err=True)
     click.echo(report(replay, intake), nl=False)
+    if replay.turns_bad and not samples:
+        click.echo(f"\n{NO_SAMPLES}")
 
 
 def replayed(file: str, config_file: Path | None, samples: Iterable[Sample] = ()) -> tuple[Replay, Intake]:
