@@ -30,7 +30,7 @@ LINT := $(RUFF) && $(BIN)/mypy && $(OLDEST)
 # Some machines ask for no compiled modules; the suites start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-browser test-clients test-path path-all test-targets test-jammy test-container test-compose test-release image release test-readme test-aarch64 downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
+.PHONY: help demo test quick test-limits test-omni test-system test-chaos test-fleet test-uplink test-scale test-chain test-browser test-clients test-path path-all test-targets test-jammy test-container test-compose test-release image release test-readme test-aarch64 downloads demo-chain packages nightly bench adversary lint docs schema picture pictures plan-pages profiles noise lock deb clean
 .DEFAULT_GOAL := test
 
 help:  ## this list
@@ -50,6 +50,10 @@ test: $(READY)  ## everything but the slow suites, in under ten minutes
 quick: $(READY)  ## ruff, and what needs no server, no browser and no promtool, in under two minutes
 	$(RUFF)
 	$(BIN)/pytest -m "not programs and not slow" --ignore=tests/alerts --ignore=tests/e2e --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+
+test-limits: $(READY)  ## the rules' unit tests notice each limit that is a step off
+	@deploy/setup.sh $(CHAOS_PACKAGES)
+	GOGC=400 $(BIN)/pytest --numprocesses=3 tests/suites/limits
 
 test-omni: $(READY)  ## the tap on a real vLLM-Omni, and `bench chain` (installs one: 4 GB, minutes)
 	@deploy/setup.sh $(OMNI_PACKAGES)
